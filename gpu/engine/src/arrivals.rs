@@ -72,19 +72,10 @@ impl<T: Linked> Arrivals<T> {
         self.newest.load(Ordering::Relaxed) == 0
     }
 
-    /// Takes all that have arrived, in the order in which they came. One thread at a time.
+    /// Takes all that have arrived. One thread at a time.
     pub fn take(&self) -> Taken<T> {
         // ORDERING[READY-1]: Acquire pairs with `add`.
-        let mut next = self.newest.swap(0, Ordering::AcqRel);
-        let mut first = 0;
-        while next != 0 {
-            // SAFETY: an address of the list that the exchange took over whole.
-            let link = unsafe { member::<T>(next) }.link();
-            let behind = link.load(Ordering::Relaxed);
-            link.store(first, Ordering::Relaxed);
-            (first, next) = (next, behind);
-        }
-        Taken { next: first, _members: PhantomData }
+        Taken { newest: self.newest.swap(0, Ordering::AcqRel), next: 0, _members: PhantomData }
     }
 }
 
@@ -94,16 +85,46 @@ impl<T: Linked> Drop for Arrivals<T> {
     }
 }
 
-/// Members that were taken, the oldest first.
+/// Members that were taken. They come out in the order in which they arrived, once all of them are turned around.
 pub struct Taken<T: Linked> {
+    /// The address of the newest that is not turned around, or 0.
+    newest: u64,
+    /// The address of the oldest that is, or 0.
     next: u64,
     _members: PhantomData<Shared<T>>,
+}
+
+impl<T: Linked> Taken<T> {
+    /// None.
+    pub const fn none() -> Self {
+        Self { newest: 0, next: 0, _members: PhantomData }
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.newest == 0 && self.next == 0
+    }
+
+    /// Turns around up to `limit` members. Returns how many it turned.
+    pub fn turn_around(&mut self, limit: usize) -> usize {
+        let mut turned = 0;
+        while self.newest != 0 && turned < limit {
+            // SAFETY: an address of the list that the exchange took over whole.
+            let link = unsafe { member::<T>(self.newest) }.link();
+            let behind = link.load(Ordering::Relaxed);
+            link.store(self.next, Ordering::Relaxed);
+            (self.next, self.newest) = (self.newest, behind);
+            turned += 1;
+        }
+        turned
+    }
 }
 
 impl<T: Linked> Iterator for Taken<T> {
     type Item = Shared<T>;
 
     fn next(&mut self) -> Option<Shared<T>> {
+        self.turn_around(usize::MAX);
         if self.next == 0 {
             return None;
         }

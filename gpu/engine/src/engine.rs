@@ -16,6 +16,7 @@
 //! | `packets.rs` | packet mode |
 //! | `sync.rs` | what waits and signals bring about |
 //! | `waking.rs` | queues that a signal still has to wake |
+//! | `watched.rs` | write pointers of queues that the OS has disconnected |
 
 mod execute;
 mod hot;
@@ -26,22 +27,25 @@ mod stretch;
 mod sync;
 mod turn;
 mod waking;
+mod watched;
 
 use self::hot::Hot;
 use self::pace::Pace;
 use self::packets::Running;
+use self::watched::WatchedQueue;
 use crate::NoMemory;
 use crate::address_space::{AddressSpace, EVERY_PROCESS};
+use crate::arrivals::Taken;
 use crate::command_processor::FenceRef;
 use crate::context::Context;
-use crate::counters::bump;
+use crate::counters::{bump, raise};
 use crate::doorbell::Watch;
 use crate::exec::Exec;
 use crate::fence_table::FenceCache;
 use crate::gpu::Gpu;
 use crate::host::Host;
 use crate::log_batch::LogBatch;
-use crate::mmu::{Mmu, Stored};
+use crate::mmu::Mmu;
 use crate::mutation::Mutation;
 use crate::node::{Control, Node, Phase, attention};
 use crate::notice::Notice;
@@ -55,14 +59,20 @@ use crate::stream::Burst;
 use crate::tlb::{Bus, Tlb};
 use crate::trace::Event;
 use crate::waking::Waking;
-use crate::word::Word;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use gpu_wire::doorbell::{Model, token_of};
 
-/// Windows unmapped between two looks of the engine. Each unmapping is an interrupt to every processor, some 5 µs.
-const UNMAPPED_AT_ONCE: usize = 8;
+/// Windows that a flush has doomed and that are unmapped between two looks of the engine: some 10 µs.
+const UNMAPPED_AT_ONCE: usize = 2;
+/// Queues that have arrived and are taken into the engine's list, or turned around on the way there, between two looks:
+/// some 6 µs.
+const TAKEN_IN_AT_ONCE: usize = 64;
+/// What taking a queue in counts for, in bytes moved.
+const TAKE_IN_COST: u64 = 1 << 10;
+/// What turning one around counts for: its cache line.
+const TURN_AROUND_COST: u64 = 512;
 
 /// What a step did, and so what the thread should do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,14 +126,18 @@ struct Core<H: Host> {
     /// Submissions that were done since the last look at a write pointer, and when the last of them was.
     submissions: u32,
     done: u64,
+    /// Queues that have arrived, and are not in the engine's own list.
+    arriving: Taken<Queue<H>>,
     /// Queues whose write pointer is watched, and the number of the change of the node's list that was seen last.
-    watched: Vec<Shared<Queue<H>>>,
+    watched: Vec<WatchedQueue<H>>,
     watched_at: u64,
     schedule: Schedule<H>,
     /// The signals whose queues are not all awake.
     waking: Waking<H>,
     /// The flush that this engine served last; it is acknowledged when what it doomed is unmapped.
     flushed: u64,
+    /// The host had no memory for a mapping, and the engine unmaps all that it has.
+    gives_back: bool,
     /// The queue that just parked must be looked at again.
     looks_again: bool,
     running: Option<Running<H>>,
@@ -210,11 +224,13 @@ impl<H: Host> Core<H> {
             pace: Pace::new(gpu.host.clock_frequency()),
             submissions: 0,
             done: 0,
+            arriving: Taken::none(),
             watched: Vec::new(),
             watched_at: 0,
             schedule: Schedule::new(node)?,
             waking: Waking::new(),
             flushed: 0,
+            gives_back: false,
             looks_again: false,
             running: None,
             queues_next: false,
@@ -234,6 +250,8 @@ impl<H: Host> Core<H> {
             return Step::Stopped;
         }
         node.awake();
+        // A step begins with a look.
+        self.take_work(node);
         if self.wedged {
             if !gpu.faults.release.load(Ordering::Acquire) {
                 node.wedged.store(true, Ordering::Release);
@@ -256,6 +274,11 @@ impl<H: Host> Core<H> {
         if self.step_waking(gpu, node) {
             return Step::Worked;
         }
+        if core::mem::take(&mut self.gives_back) && node.attention.load(Ordering::Relaxed) & attention::FLUSH != 0 {
+            // What takes the memory is unmapped first: with some of it a stream would get no further than before.
+            self.gives_back = true;
+            return Step::Worked;
+        }
         self.end_cut_off(gpu, node);
         let watched = self.poll(gpu, node);
         // Packets and queues take turns.
@@ -264,8 +287,8 @@ impl<H: Host> Core<H> {
             return Step::Worked;
         }
         let Some(queue) = self.next_ready(gpu, node) else {
-            if node.attention.load(Ordering::Relaxed) & attention::FLUSH != 0 {
-                // Windows are left to be unmapped.
+            if node.attention.load(Ordering::Relaxed) & attention::FLUSH != 0 || !self.arriving.is_empty() {
+                // Windows are left to be unmapped, or queues to be taken in.
                 return Step::Worked;
             }
             let waits =
@@ -273,6 +296,13 @@ impl<H: Host> Core<H> {
             return if waits { Step::Waiting } else { Step::Idle(watched) };
         };
         self.run(gpu, node, &queue)
+    }
+
+    /// The engine looks up: the work since it last did, which begins anew.
+    fn take_work(&mut self, node: &Node<H>) -> u64 {
+        let work = core::mem::take(&mut self.tlb.work);
+        raise(&node.counters.most_between_looks, work);
+        work
     }
 
     fn prepare_sleep(&mut self, gpu: &Gpu<H>) -> bool {
@@ -355,15 +385,19 @@ impl<H: Host> Core<H> {
         }
         let mut everything = false;
         let doom = |process, start, end| self.tlb.flush(process, start, end);
-        self.flushed = gpu.flushes.serve(self.flushed, doom, || everything = true);
+        let (served, more) = gpu.flushes.serve(self.flushed, doom, || everything = true);
+        self.flushed = served;
         if everything {
             self.tlb.flush(EVERY_PROCESS, 0, 0);
         }
-        if self.tlb.give_back(UNMAPPED_AT_ONCE) {
+        let is_done = self.tlb.give_back(UNMAPPED_AT_ONCE);
+        if is_done {
             bump(&node.counters.flushes);
+            node.trace.push(Event::Flush, served);
             // Release: the mappings are gone before the flusher is told.
-            node.flushed.store(self.flushed, Ordering::Release);
-        } else {
+            node.flushed.store(served, Ordering::Release);
+        }
+        if more || !is_done {
             node.attention.fetch_or(attention::FLUSH, Ordering::AcqRel);
         }
     }
@@ -400,6 +434,7 @@ impl<H: Host> Core<H> {
         self.watch.clear();
         self.fences.clear();
         while self.next_ready(gpu, node).is_some() {}
+        self.arriving = Taken::none();
         node.arrivals.take().for_each(drop);
         self.watched.clear();
         while node.next_suspending(None).is_some() {}
@@ -432,59 +467,41 @@ impl<H: Host> Core<H> {
                 gpu.any_global(node.index)
             }
         };
-        match self.look_at_watched(gpu, node) {
+        self.look_at_watched(gpu, node);
+        match self.watched.is_empty() {
             _ if doorbells => Watched::Doorbells,
-            true => Watched::WritePointers,
-            false => Watched::Nothing,
+            false => Watched::WritePointers,
+            true => Watched::Nothing,
         }
     }
 
-    /// Looks at the write pointers of the queues that the OS disconnected and whose last ring may still be under way.
-    /// Returns whether there are any.
-    fn look_at_watched(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> bool {
-        if self.watched.is_empty() && !node.has_changed_watching(self.watched_at) {
-            return false;
-        }
-        self.watched_at = node.watched(self.watched_at, &mut self.watched);
-        let Self { tlb, schedule, watched, .. } = self;
-        for queue in watched.iter() {
-            match published(tlb, gpu, node, queue) {
-                Published::Nothing | Published::Unknown => {}
-                Published::Work => list(schedule, node, queue),
-                Published::NoRing => node.stop_watching(queue, None),
-            }
-        }
-        !watched.is_empty()
-    }
-
-    fn last_look(&mut self, gpu: &Gpu<H>) {
-        let node = &gpu.nodes[self.node];
-        if self.wedged || node.phase() != Phase::Running {
-            return;
-        }
-        while let Some(queue) = node.stop_watching_any() {
-            // What cannot be told now is looked at in a turn.
-            if matches!(published(&mut self.tlb, gpu, node, &queue), Published::Work | Published::Unknown) {
-                list(&mut self.schedule, node, &queue);
-            }
-        }
-    }
-
-    /// Takes what has arrived into the engine's own list.
+    /// Takes queues that have arrived into the engine's own list, as many as between two looks, and charges for them.
     fn take_in(&mut self, node: &Node<H>) {
-        if node.arrivals.is_empty() {
-            return;
+        if self.arriving.is_empty() {
+            if node.arrivals.is_empty() {
+                return;
+            }
+            self.arriving = node.arrivals.take();
         }
-        for queue in node.arrivals.take() {
+        let turned = self.arriving.turn_around(TAKEN_IN_AT_ONCE);
+        self.tlb.work += TURN_AROUND_COST * turned as u64;
+        for _ in turned..TAKEN_IN_AT_ONCE {
+            let Some(queue) = self.arriving.next() else { break };
+            self.tlb.work += TAKE_IN_COST;
             if let Err(queue) = self.schedule.add(queue) {
                 node.arrivals.add(queue);
             }
         }
     }
 
+    /// Returns whether queues have arrived that are not in the engine's own list.
+    fn has_arrivals(&self, node: &Node<H>) -> bool {
+        !self.arriving.is_empty() || !node.arrivals.is_empty()
+    }
+
     /// Returns whether a queue waits for its turn.
     fn has_ready(&self, node: &Node<H>) -> bool {
-        !self.schedule.is_empty() || !node.arrivals.is_empty() || self.hot_has_work()
+        !self.schedule.is_empty() || self.has_arrivals(node) || self.hot_has_work()
     }
 
     /// The queue whose turn it is.
@@ -496,33 +513,6 @@ impl<H: Host> Core<H> {
         let queue = self.schedule.next(&gpu.policy, || gpu.host.clock(), |queue| node.arrivals.add(queue))?;
         queue.take_turn(&gpu.mutation);
         Some(queue)
-    }
-}
-
-/// What a write pointer that is watched says.
-enum Published {
-    /// Nothing new, or nothing that the queue does not look for by itself.
-    Nothing,
-    /// There is work.
-    Work,
-    /// User mode has freed the ring: there is nothing to run.
-    NoRing,
-    /// The host has no memory for the mapping now.
-    Unknown,
-}
-
-/// Looks at the write pointer of `queue`, whose doorbell the OS has disconnected.
-fn published<H: Host>(tlb: &mut Tlb<H>, gpu: &Gpu<H>, node: &Node<H>, queue: &Queue<H>) -> Published {
-    // One that waits for a fence looks by itself when its wait is over, and one of a context that is off when that is
-    // resumed.
-    let looks_itself = queue.is_parked() || !queue.context.is_runnable();
-    let Some(binding) = queue.binding().filter(|_| !looks_itself) else { return Published::Nothing };
-    let mut mmu = mmu(tlb, gpu, node, &queue.context.space);
-    match mmu.word_aside(binding.control, false) {
-        Ok(word) if word.load(Ordering::Acquire) == queue.consumed.load(Ordering::Relaxed) => Published::Nothing,
-        Ok(_) => Published::Work,
-        Err(Stored::NotMapped) => Published::NoRing,
-        Err(_) => Published::Unknown,
     }
 }
 

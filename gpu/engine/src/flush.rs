@@ -20,6 +20,8 @@ pub struct FlushBoard<H: Host> {
 
 /// Flushes the board holds; more make every engine drop everything.
 const BOARD: usize = 64;
+/// Flushes that an engine serves between two looks: each is a search through what it has mapped.
+const AT_ONCE: usize = 2;
 
 impl<H: Host> FlushBoard<H> {
     pub(crate) fn new() -> Result<Self, NoMemory> {
@@ -40,28 +42,27 @@ impl<H: Host> FlushBoard<H> {
         })
     }
 
-    /// Serves every flush after `seen`: `range` for each, or `all` when some are lost. The last number.
-    pub(crate) fn serve(&self, seen: u64, mut range: impl FnMut(u64, u64, u64), all: impl FnOnce()) -> u64 {
-        let mut copy = [Flush { number: 0, process: 0, start: 0, end: 0 }; 8];
-        let (last, n, lost) = self.pending.with(|(last, list)| {
-            let mut n = 0;
-            let mut lost = list.first().is_some_and(|f| f.number > seen + 1) && *last > seen;
-            for flush in list.iter().filter(|f| f.number > seen) {
-                match copy.get_mut(n) {
-                    Some(slot) => *slot = *flush,
-                    None => lost = true,
-                }
-                n += 1;
+    /// Serves the next flushes after `seen`, [`AT_ONCE`] at most: `range` for each, or `all` when some are lost. Returns
+    /// the number of the last one that is served, and whether more are left.
+    pub(crate) fn serve(&self, seen: u64, mut range: impl FnMut(u64, u64, u64), all: impl FnOnce()) -> (u64, bool) {
+        let mut next = [None; AT_ONCE];
+        let (last, lost, more) = self.pending.with(|(last, list)| {
+            let lost = list.first().is_some_and(|f| f.number > seen + 1) && *last > seen;
+            let mut left = list.iter().filter(|f| f.number > seen);
+            for place in &mut next {
+                *place = left.next().copied();
             }
-            (*last, n.min(8), lost)
+            (*last, lost, left.next().is_some())
         });
         if lost {
             all();
-        } else {
-            for flush in &copy[..n] {
-                range(flush.process, flush.start, flush.end);
-            }
+            return (last, false);
         }
-        last
+        let mut served = seen;
+        for flush in next.into_iter().flatten() {
+            range(flush.process, flush.start, flush.end);
+            served = flush.number;
+        }
+        (served, more)
     }
 }

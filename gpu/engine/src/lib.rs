@@ -32,6 +32,7 @@ pub mod arrivals;
 pub mod board;
 mod bulk;
 mod command_processor;
+pub mod consequences;
 pub mod context;
 pub mod counters;
 pub mod doorbell;

@@ -7,7 +7,8 @@ use crate::address_space::AddressSpace;
 use crate::fault::Fault;
 use crate::host::Host;
 use crate::memory::{SharedWord, Span};
-use crate::tlb::{Bus, Tlb, View};
+use crate::ops::STEP;
+use crate::tlb::{Bus, MAP_COST, Tlb, View};
 use crate::word::{Ordering, Word};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::FaultKind;
@@ -37,6 +38,19 @@ impl<H: Host> Mmu<'_, H> {
     #[inline]
     pub fn translate(&mut self, va: GpuVa, want: u64, write: bool) -> Result<View, Fault> {
         self.tlb.translate(&self.bus, self.space, va, want, write)
+    }
+
+    /// As [`Tlb::translate`], for a step of an operation: `None` where that has mapped something, and the step is long
+    /// enough. The next step translates anew, and finds it.
+    ///
+    /// # Errors
+    /// The fault of the access.
+    #[inline]
+    pub fn translate_in_step(&mut self, va: GpuVa, want: u64, write: bool) -> Result<Option<View>, Fault> {
+        let before = self.tlb.work;
+        let view = self.translate(va, want, write)?;
+        let is_over = self.tlb.work >= STEP && self.tlb.work - before >= MAP_COST;
+        Ok(Some(view).filter(|_| !is_over))
     }
 
     /// The bytes of a view, or `None` when it is stale: translate again.

@@ -278,7 +278,7 @@ impl<H: Host> Node<H> {
 
     /// Engine: copies the queues that are watched to `to` if they have changed since `seen`, and returns the number of
     /// the change that it has seen.
-    pub(crate) fn watched(&self, seen: u64, to: &mut Vec<Shared<Queue<H>>>) -> u64 {
+    pub(crate) fn watched<T: From<Shared<Queue<H>>>>(&self, seen: u64, to: &mut Vec<T>) -> u64 {
         let changes = self.watching_changes.load(Ordering::Acquire);
         if changes == seen || to.try_reserve(self.members().saturating_sub(to.len())).is_err() {
             return seen;
@@ -286,7 +286,7 @@ impl<H: Host> Node<H> {
         // References are dropped outside of the lock.
         to.clear();
         let room = to.capacity();
-        self.watching.with(|l| to.extend(l.iter().take(room).map(|(queue, _)| queue.clone())));
+        self.watching.with(|l| to.extend(l.iter().take(room).map(|(queue, _)| queue.clone().into())));
         changes
     }
 

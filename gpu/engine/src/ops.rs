@@ -4,7 +4,9 @@
 //! the engine looks for flushes, preemption and reset, and translates anew, so no host address outlives a step. Work is
 //! counted as if it were bytes moved: what a run of bytes costs at least, and every page table and every mapping, count
 //! as well (`tlb.rs`). So one-byte rows and pages that are scattered make a step shorter, and none is longer than some
-//! 45 µs at 10 GB/s: [`STEP`], and behind it one run with two translations that miss.
+//! 45 µs at 10 GB/s: [`STEP`], and behind it one translation that misses in page tables of every level. Where a
+//! translation has brought the step to its end, the step ends in front of what it was for, and the next one finds it in
+//! the lookaside buffer.
 
 mod blit;
 mod filter;
@@ -19,7 +21,7 @@ use crate::operation::Long;
 use gpu_wire::PAGE_SIZE;
 
 /// Work between two looks at the attention word, in bytes moved.
-pub(crate) const STEP: u64 = 256 << 10;
+pub(crate) const STEP: u64 = 128 << 10;
 /// What a run counts for at least: translating both sides, and the call that moves it.
 const RUN: u64 = 512;
 

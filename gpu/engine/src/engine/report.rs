@@ -1,7 +1,7 @@
 //! What a turn tells user mode in the control page of a ring: the read pointer, and the fault that stopped the queue.
 
 use super::turn::Place;
-use super::{Core, UNMAPPED_AT_ONCE, mmu};
+use super::{Core, mmu};
 use crate::address_space::EVERY_PROCESS;
 use crate::command_processor::FenceRef;
 use crate::counters::bump;
@@ -16,7 +16,10 @@ use crate::shared::Shared;
 use crate::trace::Event;
 use crate::word::Ordering;
 use gpu_wire::packet::FaultKind;
-use gpu_wire::{GpuVa, ring};
+use gpu_wire::{GpuVa, pte, ring};
+
+/// Windows that one word takes at most: a page table of each level, and its page.
+const WINDOWS_OF_A_WORD: usize = pte::LEVELS as usize + 1;
 
 impl<H: Host> Core<H> {
     /// Between packets: stores the read pointer every eighth of the ring, since a producer that keeps the ring fed
@@ -73,14 +76,15 @@ impl<H: Host> Core<H> {
                 (ring::FAULT_POSITION, exec.consumed),
                 (ring::FAULT_KIND, fault.kind.raw().into()),
             ];
+            let mut gives_back = true;
             for (offset, value) in report {
                 let word = GpuVa(binding.control.0 + offset as u64);
                 let mut mmu = mmu(&mut self.tlb, gpu, node, space);
-                if mmu.store_aside(word, value) == Stored::NoMemory {
-                    // The engine gives back what it has mapped, since there is no later turn of this queue: some of it
-                    // here, and the rest between its next steps.
+                if mmu.store_aside(word, value) == Stored::NoMemory && core::mem::take(&mut gives_back) {
+                    // The engine gives back what it has mapped, since there is no later turn of this queue: here as
+                    // much as one page takes, once for all words, and the rest between its next steps.
                     mmu.tlb.flush(EVERY_PROCESS, 0, 0);
-                    mmu.tlb.give_back(UNMAPPED_AT_ONCE);
+                    mmu.tlb.give_back(WINDOWS_OF_A_WORD);
                     mmu.store_aside(word, value);
                     node.attention.fetch_or(attention::FLUSH, Ordering::AcqRel);
                 }

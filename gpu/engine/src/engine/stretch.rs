@@ -24,6 +24,9 @@ use crate::word::{Ordering, Word};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Fence, Header, Log, Packet, Privilege, log_operation};
 
+/// What a packet of a stretch counts for, in bytes moved: a line that another processor has, as a rule.
+const PACKET_COST: u64 = 256;
+
 /// Signals of a stretch that are not stored yet.
 struct Signals<H: Host> {
     open: FenceRef<H>,
@@ -46,8 +49,9 @@ impl<H: Host> Core<H> {
         let Place { gpu, node, job, space } = *at;
         let Some(queue) = job.queue else { return 0 };
         let passes = gpu.mutation.is(Mutation::StretchPassesStore);
-        // Faults and mutations are of the ordinary way.
-        if gpu.faults.is_armed() || !(gpu.mutation.is_none() || passes) {
+        // Faults are of the ordinary way, and two orders that a stretch cannot have.
+        let out_of_order = gpu.mutation.is(Mutation::NotifyBeforeValue) || gpu.mutation.is(Mutation::OwnEntryLate);
+        if gpu.faults.is_armed() || out_of_order {
             return 0;
         }
         if exec.may_be_logged() {
@@ -112,6 +116,7 @@ impl<H: Host> Core<H> {
         }
         add(&node.counters.packets, packets);
         add(&queue.packets, packets);
+        self.tlb.work += PACKET_COST * packets;
         packets
     }
 

@@ -1,10 +1,12 @@
 //! What waits and signals bring about: queues park and wake, and the CPU is interrupted.
 
+use super::turn::Place;
 use super::{Core, mmu};
 use crate::address_space::AddressSpace;
 use crate::command_processor::{FenceRef, Job};
+use crate::consequences::{self, Agent};
 use crate::counters::{add, bump};
-use crate::exec::{Exec, Synced};
+use crate::exec::{Exec, Pending, Synced};
 use crate::fault::Fault;
 use crate::fence::{self, Park};
 use crate::gpu::Gpu;
@@ -51,6 +53,7 @@ impl<H: Host> Core<H> {
             // Others need this engine: the queue waits in the fence's list.
             if node.attention.load(Ordering::Relaxed) != 0
                 || !self.schedule.is_empty()
+                || !self.arriving.is_empty()
                 || !node.arrivals.is_empty()
                 || self.watch.has_rung(&gpu.doorbells)
             {
@@ -141,23 +144,12 @@ impl<H: Host> Core<H> {
         exec: &mut Exec<FenceRef<H>>,
     ) {
         let Some(mut pending) = exec.pending.take() else { return };
-        // ORDERING[LOG-1]: the entries come before the interrupt.
-        let written = self.write_log(gpu, node, job);
-        pending.logged &= written && pending.all_logged;
-        let fence = &pending.open.fence;
-        fence::resolve::<SharedWord<'_>>(&gpu.mutation);
-        self.wake_waiters(gpu, node, fence, pending.value, pending.before);
-        // The engine's part: does the context management processor hear of it? Without shadow state, always.
-        let signals = fence.shadow.as_ref().is_none_or(|shadow| shadow.signals_cmp(pending.value));
-        // That processor's: interrupt or none?
-        let wanted = signals && {
-            let mut mmu = mmu(&mut self.tlb, gpu, node, space);
-            // A MonitoredValue that cannot be read: interrupt. A spurious one is allowed, a lost one is not.
-            let monitored = mmu.word_aside(pending.open.monitored, false);
-            monitored.map_or(true, |word| fence::wants_interrupt(&word, pending.value))
-        };
+        let mut drawing = Drawing { core: self, at: Place { gpu, node, job, space }, pending: &pending };
+        let shadow = pending.open.fence.shadow.as_ref();
+        let drawn = consequences::draw::<SharedWord<'_>, _>(&mut drawing, pending.value, shadow, &gpu.mutation);
+        pending.logged &= drawn.logged && pending.all_logged;
         node.trace.push(Event::Signal, pending.value);
-        if !wanted {
+        if !drawn.interrupts {
             add(&node.counters.interrupts_suppressed, pending.signals);
             return;
         }
@@ -167,12 +159,38 @@ impl<H: Host> Core<H> {
             if pending.fresh
                 && let Some(Synced::Signal { told }) = &mut exec.synced
             {
-                *told = Some(fence.slot);
+                *told = Some(pending.open.fence.slot);
             }
             self.reports.notify_unlogged(gpu, node);
         } else {
             let queue = job.queue.map_or(SlotId { index: u32::MAX, generation: 0 }, |queue| queue.slot);
-            self.reports.notify_fence(gpu, node, fence.slot, queue);
+            self.reports.notify_fence(gpu, node, pending.open.fence.slot, queue);
         }
+    }
+}
+
+/// The engine's steps for the last signals of a stream.
+struct Drawing<'a, 's, H: Host> {
+    core: &'a mut Core<H>,
+    at: Place<'s, H>,
+    pending: &'a Pending<FenceRef<H>>,
+}
+
+impl<H: Host> Agent for Drawing<'_, '_, H> {
+    fn write_log(&mut self) -> bool {
+        self.core.write_log(self.at.gpu, self.at.node, self.at.job)
+    }
+
+    fn wake(&mut self) {
+        let Pending { open, value, before, .. } = self.pending;
+        self.core.wake_waiters(self.at.gpu, self.at.node, &open.fence, *value, *before);
+    }
+
+    fn is_awaited(&mut self) -> bool {
+        let Place { gpu, node, space, .. } = self.at;
+        let mut mmu = mmu(&mut self.core.tlb, gpu, node, space);
+        // A MonitoredValue that cannot be read: interrupt. A spurious one is allowed, a lost one is not.
+        let monitored = mmu.word_aside(self.pending.open.monitored, false);
+        monitored.map_or(true, |word| fence::wants_interrupt(&word, self.pending.value))
     }
 }

@@ -16,7 +16,7 @@ use crate::mutation::Mutation;
 use crate::node::{Control, Node, attention};
 use crate::notice::Notice;
 use crate::operation::Long;
-use crate::ops::{self, Advance};
+use crate::ops::{self, Advance, STEP};
 use crate::queue::{Queue, State, abandon};
 use crate::scheduling_log::Moment;
 use crate::shared::Shared;
@@ -242,6 +242,7 @@ impl<H: Host> Core<H> {
                 exec.go_back();
                 if !gpu.mutation.is(Mutation::StarvedKeepsWindows) {
                     self.tlb.flush(EVERY_PROCESS, 0, 0);
+                    self.gives_back = true;
                 }
                 // It is unmapped in steps, as what a flush dooms.
                 node.attention.fetch_or(attention::FLUSH, Ordering::AcqRel);
@@ -291,6 +292,7 @@ impl<H: Host> Core<H> {
             if let Some(outcome) = self.look(at, exec, &mut turn)? {
                 return Ok(outcome);
             }
+            let looked = self.tlb.work;
             if !exec.may_be_logged() && !self.waking.is_over() {
                 // No packet before what the signals in front have let go is awake.
                 self.go_on_waking(gpu, node);
@@ -347,6 +349,13 @@ impl<H: Host> Core<H> {
                 }
                 Err(NoPacket::Fault(fault) | NoPacket::NoRing(fault)) => return Err(fault),
             };
+            if self.tlb.work - looked >= STEP {
+                // To map the ring was work enough. The packet lies in the copy.
+                if node.attention.load(Ordering::Relaxed) != 0 {
+                    continue;
+                }
+                turn = turn.saturating_sub(self.take_work(node));
+            }
             if exec.may_be_logged()
                 && (is_asked(node, turn) || !self.waking.is_over())
                 && !matches!(Packet::decode(burst.packet(&fetched), job.privilege), Ok(Packet::Log(_)))
@@ -375,9 +384,7 @@ impl<H: Host> Core<H> {
         turn: &mut u64,
     ) -> Result<Option<Outcome>, Fault> {
         let Place { gpu, node, job, .. } = *at;
-        let work = core::mem::take(&mut self.tlb.work);
-        *turn = turn.saturating_sub(work);
-        crate::counters::raise(&node.counters.most_between_looks, work);
+        *turn = turn.saturating_sub(self.take_work(node));
         if self.wedged {
             return Ok(Some(Outcome::Budget));
         }
@@ -408,7 +415,7 @@ impl<H: Host> Core<H> {
         if job.queue.is_some_and(|queue| queue.state() != State::Active) {
             return Ok(Some(Outcome::Gone));
         }
-        if leaves && !node.arrivals.is_empty() {
+        if leaves {
             self.take_in(node);
         }
         if leaves && job.queue.is_some() && self.must_give_way(gpu, exec) {

@@ -7,7 +7,7 @@
 //! first of the queues (FENCE-1).
 
 use super::{Core, list};
-use crate::counters::{add, raise};
+use crate::counters::add;
 use crate::gpu::Gpu;
 use crate::host::Host;
 use crate::mutation::Mutation;
@@ -61,7 +61,7 @@ impl<H: Host> Core<H> {
             return false;
         }
         // A step begins with a look.
-        raise(&node.counters.most_between_looks, core::mem::take(&mut self.tlb.work));
+        self.take_work(node);
         self.go_on_waking(gpu, node);
         true
     }

@@ -28,7 +28,9 @@ pub(super) fn fill<H: Host>(
 ) -> Result<Advance, Fault> {
     let mut moved = 0;
     while left != 0 {
-        let view = mmu.translate(at, left, true)?;
+        let Some(view) = mmu.translate_in_step(at, left, true)? else {
+            return Ok(Advance::More(moved, Long::Fill { at, left, all, pattern }));
+        };
         let span = mmu.span(view).ok_or(Fault::address(at, true))?.part(0, room(mmu, at));
         span.fill_part(pattern, all);
         let n = span.len();
@@ -50,7 +52,9 @@ pub(super) fn copy<H: Host>(
 ) -> Result<Advance, Fault> {
     let mut moved = 0;
     while left != 0 {
-        let n = run(mmu, (from, left), (to, left), left, all)?;
+        let Some(n) = run(mmu, (from, left), (to, left), left, all)? else {
+            return Ok(Advance::More(moved, Long::Copy { from, to, left, all }));
+        };
         (moved, from, to, left) = (moved + n, GpuVa(from.0 + n), GpuVa(to.0 + n), left - n);
         if mmu.tlb.work >= STEP && left != 0 {
             return Ok(Advance::More(moved, Long::Copy { from, to, left, all }));
@@ -73,7 +77,9 @@ pub(super) fn rect<H: Host>(
         let (left, rows) = (packet.row_bytes - done, packet.rows - row);
         let reach = |pitch| reach(pitch, packet.row_bytes, left, rows);
         let (from, to) = ((from, reach(packet.source_pitch)), (to, reach(packet.destination_pitch)));
-        let n = run(mmu, from, to, left.into(), packet.row_bytes.into())?;
+        let Some(n) = run(mmu, from, to, left.into(), packet.row_bytes.into())? else {
+            return Ok(Advance::More(moved, Long::Rect { packet, row, done }));
+        };
         moved += n;
         // CAST: at most row_bytes.
         done += n as u32;
@@ -88,16 +94,23 @@ pub(super) fn rect<H: Host>(
 }
 
 /// Copies the first of `want` bytes that are contiguous on both sides, and returns how many. Each side is an address
-/// and how many bytes from there on the operation is about; the copy that they belong to is of `all` bytes.
-fn run<H: Host>(mmu: &mut Mmu<'_, H>, from: (GpuVa, u64), to: (GpuVa, u64), want: u64, all: u64) -> Result<u64, Fault> {
+/// and how many bytes from there on the operation is about; the copy that they belong to is of `all` bytes. `None`: the
+/// step ends in front of it.
+fn run<H: Host>(
+    mmu: &mut Mmu<'_, H>,
+    from: (GpuVa, u64),
+    to: (GpuVa, u64),
+    want: u64,
+    all: u64,
+) -> Result<Option<u64>, Fault> {
     loop {
-        let source = mmu.translate(from.0, from.1, false)?;
-        let destination = mmu.translate(to.0, to.1, true)?;
+        let Some(source) = mmu.translate_in_step(from.0, from.1, false)? else { return Ok(None) };
+        let Some(destination) = mmu.translate_in_step(to.0, to.1, true)? else { return Ok(None) };
         // Translating the second may have made room by dropping the first; then both are translated again.
         if let (Some(source), Some(destination)) = (mmu.span(source), mmu.span(destination)) {
             let n = destination.part(0, want.min(room(mmu, to.0))).copy_part(source, all);
             mmu.tlb.work += n.max(RUN);
-            return Ok(n);
+            return Ok(Some(n));
         }
     }
 }

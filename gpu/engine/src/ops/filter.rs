@@ -24,7 +24,9 @@ pub(super) fn filter<H: Host>(
     while row < packet.height && packet.width != 0 {
         // CAST: at most SPAN.
         let n = (packet.width - column).min(SPAN as u32);
-        span(mmu, &packet, packet.x + column, packet.y + row, n)?;
+        if !span(mmu, &packet, packet.x + column, packet.y + row, n)? {
+            return Ok(Advance::More(moved, Long::Filter { packet, row, column }));
+        }
         // Three rows are read and one is written.
         let bytes = u64::from(n) * 4 * 4;
         moved += bytes;
@@ -40,8 +42,9 @@ pub(super) fn filter<H: Host>(
     Ok(Advance::Done(moved))
 }
 
-/// Filters the `n` pixels from column `x` on of row `y` of the image; at most [`SPAN`].
-fn span<H: Host>(mmu: &mut Mmu<'_, H>, p: &FilterRect, x: u32, y: u32, n: u32) -> Result<(), Fault> {
+/// Filters the `n` pixels from column `x` on of row `y` of the image; at most [`SPAN`]. `false`: the step ends in front
+/// of them.
+fn span<H: Host>(mmu: &mut Mmu<'_, H>, p: &FilterRect, x: u32, y: u32, n: u32) -> Result<bool, Fault> {
     let last_row = p.image_height - 1;
     let rows = [y.saturating_sub(1), y, (y + 1).min(last_row)];
     // Columns x-1 ..= x+n, held inside the image.
@@ -56,7 +59,9 @@ fn span<H: Host>(mmu: &mut Mmu<'_, H>, p: &FilterRect, x: u32, y: u32, n: u32) -
         let pixels = to.get_mut(lead..lead + count).unwrap_or_default();
         // CAST: a row of an image, of 32-bit pixels.
         let reach = reach(p.source_pitch, p.width * 4, pixels.len() as u32 * 4, p.y + p.height - y);
-        mmu.translate(at, reach, false)?;
+        if mmu.translate_in_step(at, reach, false)?.is_none() {
+            return Ok(false);
+        }
         mmu.read(at, pixels.as_flattened_mut())?;
         if x == 0 {
             to[0] = to[1];
@@ -71,8 +76,11 @@ fn span<H: Host>(mmu: &mut Mmu<'_, H>, p: &FilterRect, x: u32, y: u32, n: u32) -
     }
     let to = GpuVa(p.destination + u64::from(y) * u64::from(p.destination_pitch) + u64::from(x) * 4);
     let reach = reach(p.destination_pitch, p.width * 4, n * 4, p.y + p.height - y);
-    mmu.translate(to, reach, true)?;
-    mmu.write(to, out.as_flattened().get(..n as usize * 4).unwrap_or_default())
+    if mmu.translate_in_step(to, reach, true)?.is_none() {
+        return Ok(false);
+    }
+    mmu.write(to, out.as_flattened().get(..n as usize * 4).unwrap_or_default())?;
+    Ok(true)
 }
 
 /// The pixel at column `i + 1` of the three rows.

@@ -71,7 +71,7 @@ fn an_interrupt_names_a_queue_only_if_its_log_tells() {
 #[test]
 fn a_signal_and_its_entry_stay_together() {
     let mut turns = 0;
-    for kilobytes in (3840..=4096).step_by(2) {
+    for kilobytes in (3400..=3700).step_by(2) {
         let mut rig = Rig::with(Model::Dedicated, true);
         let (mut a, mut b) = (rig.queue(0, 0), rig.queue(0, 1));
         let (f, m) = (rig.fence(), rig.map(1024, false));

@@ -9,6 +9,7 @@ mod halted;
 mod hostile;
 mod limits;
 mod logs;
+mod looks;
 mod mappings;
 mod monitored;
 mod packet_mode;

@@ -202,3 +202,27 @@ fn an_engine_keeps_no_more_than_so_many_windows() {
     assert_eq!(queue.fault(), None);
     assert!(mapped <= 4096 + 64, "{mapped} mappings");
 }
+
+/// An engine with room for no more mappings than a packet needs goes on, whatever lies in the way: it unmaps all that it
+/// has, and not only as much as between two looks, before it tries again (DD-19).
+#[test]
+fn an_engine_with_few_places_for_mappings_gets_through() {
+    for places in [14, 24] {
+        let mut rig = Rig::new();
+        let mut q = rig.queue(0, 0);
+        rig.settle();
+        rig.gpu.host.places.store(rig.gpu.host.mappings.load(Ordering::Relaxed) + places, Ordering::Relaxed);
+        let stores = (0..40).map(|number| {
+            let page = rig.map(1, false);
+            (page, packet::Store { address: page.va.0, value: number }.to_packet())
+        });
+        let (pages, stores): (Vec<_>, Vec<_>) = stores.unzip();
+        let copy = packet::Copy { source: pages[1].va.0, destination: pages[0].at(8).0, length: 8 }.to_packet();
+        q.submit(&[&stores[..], &[copy]].concat());
+        for _ in 0..20_000 {
+            rig.engines[0].step();
+        }
+        assert_eq!(q.read_pointer(), q.wp, "with {places} places");
+        assert!((0..).zip(&pages).all(|(number, page)| page.read(0) == number) && pages[0].read(8) == 1);
+    }
+}

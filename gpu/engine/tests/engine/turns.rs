@@ -392,3 +392,87 @@ fn a_turn_by_share_is_not_cut_short() {
     assert_eq!(owners(&mut rig, 1, &[&normal, &focus]), [0]);
     assert!(packets(&rig) - before > 3_000, "{} packets", packets(&rig) - before);
 }
+
+/// The normal band has had a turn by its share. When its queue then rings and is the only one, its turn is none by
+/// share: what becomes ready in a higher band has the engine at once.
+#[test]
+fn a_turn_of_the_queue_that_rang_alone_is_not_by_share() {
+    let (mut rig, jump) = timed();
+    rig.gpu.policy.set_share(50);
+    let [normal, focus] = [1, 2].map(|band| {
+        let context = rig.context(0);
+        assert!(context.set_properties(&rig.gpu.policy, &in_band(band)));
+        context
+    });
+    let to = rig.map(1, false);
+    let mut low = rig.queue_of(&normal, 1);
+    rig.settle();
+    let high = greedy(&mut rig, &focus, &jump);
+    low.submit(&[Encoded::nop(8)]);
+    while owners(&mut rig, 1, &[&low, &high]) != [0] {}
+    rig.gpu.suspend(&focus, 1);
+    // The suspended queue leaves the list, and the other one is looked at.
+    rig.engines[0].step();
+    rig.engines[0].step();
+    assert!(focus.resume());
+    arrives(&rig, &high, 0);
+    let store = gpu_wire::packet::Store { address: to.va.0, value: 1 }.to_packet();
+    low.submit(&[store, jump]);
+    let packets = |rig: &Rig| rig.gpu.nodes[0].counters.read().packets;
+    let before = packets(&rig);
+    assert_eq!(owners(&mut rig, 1, &[&low, &high]), [0]);
+    let ran = packets(&rig) - before;
+    assert!((1..50).contains(&ran), "{ran} packets of the lower band");
+    assert_eq!(owners(&mut rig, 1, &[&low, &high]), [1]);
+}
+
+/// Where two queues wait for one to give way, it has the shorter of their grace periods, whichever came first.
+#[test]
+fn the_shorter_of_two_grace_periods_counts() {
+    const LONG: u64 = 40 * MS;
+    const SHORT: u64 = 4 * MS;
+    for (first, second) in [(LONG, SHORT), (SHORT, LONG)] {
+        let (mut rig, jump) = timed();
+        // The second one has the higher band.
+        let [first, second] = [(2, first), (3, second)].map(|(band, grace)| {
+            rig.gpu.policy.set_times(band, Times { quantum: 0, process_grace: 0, grace });
+            let context = stranger(&rig);
+            // CAST: a band.
+            assert!(context.set_properties(&rig.gpu.policy, &in_band(band as u32)));
+            late(&mut rig, &context, &[Encoded::nop(8)])
+        });
+        // A command buffer that stores to two pages, and then for ever. Ring and buffer are mapped already.
+        let (to, code) = (rig.map(2, false), rig.map(1, false));
+        let store = |at| gpu_wire::packet::Store { address: to.at(at).0, value: 1 }.to_packet();
+        let packets = [Encoded::nop(8), store(0), store(4096), jump];
+        let bytes: Vec<u8> = packets.iter().flat_map(|packet| packet.as_bytes().to_vec()).collect();
+        code.bytes.write(&bytes);
+        let part = |from: u64, to: u64| {
+            gpu_wire::packet::Indirect { address: code.va.0 + from, length: to - from }.to_packet()
+        };
+        let normal = stranger(&rig);
+        let mut low = rig.queue_of(&normal, 0);
+        low.submit(&[part(0, 8)]);
+        rig.settle();
+        low.publish(&[part(8, bytes.len() as u64)]);
+        rig.gpu.make_ready(&low.queue);
+        // The first one comes when the first page is mapped, the second one at the next.
+        let (gpu, one, other) = (rig.gpu.clone(), first.queue.clone(), second.queue.clone());
+        let begun = Arc::new(AtomicU64::new(0));
+        let arrived = begun.clone();
+        *rig.gpu.host.on_map.lock().unwrap() = Some(Box::new(move || {
+            arrived.store(gpu.host.clock.load(Ordering::Relaxed), Ordering::Relaxed);
+            gpu.make_ready(&one);
+            let host = gpu.clone();
+            let next = Box::new(move || {
+                gpu.make_ready(&other);
+            });
+            *host.host.on_map.lock().unwrap() = Some(next);
+        }));
+        let mut took = 0;
+        while owners(&mut rig, 1, &[&low, &first, &second]) == [0] {
+            took = rig.gpu.host.clock.load(Ordering::Relaxed) - begun.load(Ordering::Relaxed);
+        }
+        assert!((SHORT..=2 * SHORT).contains(&took), "{took}");
+    }
+}

@@ -1,7 +1,8 @@
 //! FENCE-1, PARK-1, LOG-1: signals, waits and their log entries.
 
-use crate::{LoomHost, LoomLock, W, caught, check, chosen, word};
+use crate::{LoomHost, LoomLock, Steps, W, caught, check, chosen, word};
 use gpu_engine::NoMemory;
+use gpu_engine::consequences::draw;
 use gpu_engine::fence::{self, Park, ParkingLot};
 use gpu_engine::fence_log::{self, Barriers, Entry, Position, Target};
 use gpu_engine::host::Lock;
@@ -10,6 +11,18 @@ use gpu_engine::notice::{Mailbox, Notice};
 use gpu_engine::word::{Ordering, Word};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
+
+/// Draws the consequences of the signal 5 as an engine does. Whether it interrupts.
+fn drawn(
+    log: impl FnMut(),
+    wake: impl FnMut(),
+    monitored: &W,
+    shadow: Option<&fence::Shadow<W>>,
+    mutation: &Chosen,
+) -> bool {
+    let mut steps = Steps(log, wake, || fence::wants_interrupt(monitored, 5));
+    draw::<W, W>(&mut steps, 5, shadow, mutation).interrupts
+}
 
 /// A signal of 5 against a CPU waiter for 5 that is being added: the OS lowers MonitoredValue to 4, then reads
 /// CurrentValue. MR-01.
@@ -20,14 +33,12 @@ fn fence_1(mutation: u32) {
         let (current, monitored, mutation) = (current.clone(), monitored.clone(), mutation.clone());
         loom::thread::spawn(move || {
             if mutation.is(Mutation::NotifyBeforeValue) {
-                fence::resolve::<W>(&mutation);
-                let wants = fence::wants_interrupt(&*monitored, 5);
+                let wants = drawn(|| (), || (), &monitored, None, &mutation);
                 fence::store_current(&*current, 5);
                 return wants;
             }
             fence::store_current(&*current, 5);
-            fence::resolve::<W>(&mutation);
-            fence::wants_interrupt(&*monitored, 5)
+            drawn(|| (), || (), &monitored, None, &mutation)
         })
     };
     fence::store_monitored(&*monitored, 4, &mutation);
@@ -60,8 +71,7 @@ fn fence_1_needs_the_value_before_the_decision() {
 /// interrupts.
 fn signal_by_shadow(shadow: &fence::Shadow<W>, monitored: &W, mutation: &Chosen) -> bool {
     shadow.signaled(5);
-    fence::resolve::<W>(mutation);
-    shadow.signals_cmp(5) && fence::wants_interrupt(monitored, 5)
+    drawn(|| (), || (), monitored, Some(shadow), mutation)
 }
 
 /// The same with the shadow state: the OS re-reads nothing, the context management processor does. `changes`: the
@@ -119,8 +129,9 @@ fn park_1(mutation: u32) {
         let (current, lot, mutation) = (current.clone(), lot.clone(), mutation.clone());
         loom::thread::spawn(move || {
             fence::store_current(&*current, 5);
-            fence::resolve::<W>(&mutation);
-            lot.wake(5, |_, _| ()) == 1
+            let mut woken = 0;
+            drawn(|| (), || woken = lot.wake(5, |_, _| ()), &word(u64::MAX), None, &mutation);
+            woken == 1
         })
     };
     let parked = lot.park(5, 1, 7, &mutation, || current.load(Ordering::Acquire) < 5);
@@ -242,8 +253,8 @@ fn log_1_in(mutation: u32, barriers: Barriers, which: usize) {
         loom::thread::spawn(move || {
             let target = Target { position: &*position, entry: std::array::from_fn(|i| &entry[i]) };
             // As `Log::write` is called: under the log's lock.
-            log.with(|()| fence_log::append(&target, &ENTRY, Position { index: 1, wraps: 0 }, barriers, &mutation));
-            fence::resolve::<W>(&mutation);
+            let append = || fence_log::append(&target, &ENTRY, Position { index: 1, wraps: 0 }, barriers, &mutation);
+            drawn(|| log.with(|()| append()), || (), &word(u64::MAX), None, &mutation);
         })
     };
     let at = Position::unpack(position.load(match barriers {
@@ -306,15 +317,17 @@ fn log_then_interrupt(mutation: u32, barriers: Barriers) {
             let next = Position { index: 1, wraps: 0 };
             let append = || log.with(|()| fence_log::append(&target, &ENTRY, next, barriers, &mutation));
             fence::store_current(&*current, 5);
-            if !mutation.is(Mutation::NotifyBeforeValue) {
-                append();
-            }
-            fence::resolve::<W>(&mutation);
-            if fence::wants_interrupt(&*monitored, 5) {
+            let early = mutation.is(Mutation::NotifyBeforeValue);
+            let log = || {
+                if !early {
+                    append();
+                }
+            };
+            if drawn(log, || (), &monitored, None, &mutation) {
                 mailbox.push(Notice::FencesSignaled);
                 mailbox.request();
             }
-            if mutation.is(Mutation::NotifyBeforeValue) {
+            if early {
                 append();
             }
         })
@@ -352,9 +365,8 @@ fn log_without_interrupt(mutation: u32, barriers: Barriers) {
             let entry: [W; 4] = std::array::from_fn(|_| W(AtomicU64::new(0)));
             let target = Target { position: &*position, entry: entry.each_ref() };
             fence::store_current(&*current, 5);
-            fence_log::append(&target, &ENTRY, Position { index: 1, wraps: 0 }, barriers, &mutation);
-            fence::resolve::<W>(&mutation);
-            fence::wants_interrupt(&*monitored, 5)
+            let append = || fence_log::append(&target, &ENTRY, Position { index: 1, wraps: 0 }, barriers, &mutation);
+            drawn(append, || (), &monitored, None, &mutation)
         })
     };
     fence::store_monitored(&*monitored, 4, &mutation);

@@ -14,6 +14,7 @@ mod handed_over;
 mod notices;
 mod storing;
 
+use gpu_engine::consequences::Agent;
 use gpu_engine::host::{Host, Lock, Unmapped};
 use gpu_engine::memory::{Mapping, Span};
 use gpu_engine::mutation::{Chosen, Mutation};
@@ -100,6 +101,22 @@ impl Host for LoomHost {
     fn kick(&self, _node: NodeOrdinal) {}
     fn raise_interrupt(&self, _node: NodeOrdinal) -> bool {
         true
+    }
+}
+
+/// An agent that draws the consequences of a signal: how it writes the log, wakes queues, and looks at MonitoredValue.
+struct Steps<L, K, A>(L, K, A);
+
+impl<L: FnMut(), K: FnMut(), A: FnMut() -> bool> Agent for Steps<L, K, A> {
+    fn write_log(&mut self) -> bool {
+        (self.0)();
+        true
+    }
+    fn wake(&mut self) {
+        (self.1)();
+    }
+    fn is_awaited(&mut self) -> bool {
+        (self.2)()
     }
 }
 

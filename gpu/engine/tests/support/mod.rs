@@ -105,6 +105,8 @@ pub struct TestHost {
     pub asked: Mutex<Vec<(Vec<u64>, bool)>>,
     /// How many of the next requests to map succeed before one fails for want of memory, and then all again.
     pub until_failure: Mutex<Option<u64>>,
+    /// How many mappings there may be at once.
+    pub places: AtomicU64,
     /// What happens when an engine next asks for a mapping.
     pub on_map: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// What happens behind a request to map that fails.
@@ -127,8 +129,13 @@ impl Host for TestHost {
     }
     fn map_system(&self, frames: &[u64], write: bool) -> Result<TestMapping, Unmapped> {
         self.asked.lock().unwrap().push((frames.to_vec(), write));
-        if let Some(happens) = self.on_map.lock().unwrap().take() {
+        // Taken out first: what happens may say what is to happen at the next one.
+        let happens = self.on_map.lock().unwrap().take();
+        if let Some(happens) = happens {
             happens();
+        }
+        if self.mappings.load(Ordering::Relaxed) >= self.places.load(Ordering::Relaxed) {
+            return Err(Unmapped::NoMemory);
         }
         let mut left = self.until_failure.lock().unwrap();
         if *left == Some(0) {
@@ -291,6 +298,7 @@ impl Rig {
             mappings: Arc::default(),
             asked: Mutex::default(),
             until_failure: Mutex::default(),
+            places: AtomicU64::new(u64::MAX),
             on_map: Mutex::default(),
             on_failure: Mutex::default(),
             on_interrupt: Mutex::default(),

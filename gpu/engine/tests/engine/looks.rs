@@ -1,0 +1,206 @@
+//! What others bring an engine between two of its looks is bounded: queues that arrive, flushes, and write pointers that
+//! are watched. The engine looks up meanwhile, and nothing of it is lost.
+
+use crate::preemption::BOUND;
+use crate::support::{Rig, TestQueue};
+use gpu_engine::arrivals::{Arrivals, Linked};
+use gpu_engine::queue::Binding;
+use gpu_engine::shared::Shared;
+use gpu_engine::word::{Ordering, Word};
+use gpu_wire::packet::{self, Encoded};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+fn most(rig: &Rig) -> u64 {
+    rig.gpu.nodes[0].counters.read().most_between_looks
+}
+
+fn forget(rig: &Rig) {
+    rig.gpu.nodes[0].counters.most_between_looks.store(0, Ordering::Relaxed);
+}
+
+/// Queues of node 0 whose doorbell is gone; each is to store its number to the word at `to`.
+fn queues(rig: &mut Rig, count: u64, to: gpu_wire::GpuVa) -> Vec<TestQueue> {
+    let context = rig.context(0);
+    let mut queues: Vec<_> = (0..count).map(|_| rig.queue_of(&context, 0)).collect();
+    rig.gpu.doorbells.disconnect(0);
+    rig.settle();
+    // Their control pages are mapped no more.
+    rig.gpu.flush(rig.process.number, 0, 0);
+    rig.settle();
+    for (number, queue) in (1..).zip(&mut queues) {
+        queue.publish(&[packet::Store { address: to.0, value: number }.to_packet()]);
+    }
+    queues
+}
+
+/// Many queues become ready at once: the engine takes in 64 between two looks, and they run in the order in which they
+/// came.
+#[test]
+fn queues_that_arrive_at_once_are_taken_in_by_and_by() {
+    const QUEUES: u64 = 1_000;
+    let mut rig = Rig::new();
+    let m = rig.map(1, false);
+    let queues = queues(&mut rig, QUEUES, m.va);
+    assert_eq!(m.read(0), 0);
+    for queue in &queues {
+        rig.gpu.make_ready(&queue.queue);
+    }
+    forget(&rig);
+    // Turned around first, 64 at each step; then taken in.
+    for _ in 0..QUEUES / 64 {
+        rig.engines[0].step();
+        assert_eq!(m.read(0), 0, "none runs before the one that came first is known");
+    }
+    assert!(!rig.engines[0].prepare_sleep());
+    let mut last = 0;
+    while last != QUEUES {
+        rig.engines[0].step();
+        let now = m.read(0);
+        assert!(now == last || now == last + 1, "{now} behind {last}");
+        last = now;
+    }
+    assert!(most(&rig) <= BOUND, "{} between two looks", most(&rig));
+    rig.settle();
+    assert!(rig.engines[0].prepare_sleep());
+}
+
+/// A member of a list of arrivals that counts its end.
+struct Member {
+    link: AtomicU64,
+    ends: Arc<AtomicU64>,
+}
+
+impl Linked for Member {
+    type Word = AtomicU64;
+
+    fn link(&self) -> &AtomicU64 {
+        &self.link
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.ends.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// What was taken and not taken in ends with what holds it, turned around or not.
+#[test]
+fn what_is_being_taken_in_is_let_go() {
+    for turned in [0, 3, 10, 20] {
+        let ends = Arc::new(AtomicU64::new(0));
+        let arrivals = Arrivals::new(AtomicU64::new);
+        for _ in 0..10 {
+            arrivals.add(Shared::try_new(Member { link: AtomicU64::new(0), ends: ends.clone() }).unwrap());
+        }
+        let mut taken = arrivals.take();
+        assert_eq!((taken.turn_around(turned), ends.load(Ordering::Relaxed)), (turned.min(10), 0));
+        drop(taken);
+        assert_eq!(ends.load(Ordering::Relaxed), 10);
+    }
+}
+
+/// Of many flushes an engine serves two between two looks, in their order; each is a search, and is charged.
+#[test]
+fn flushes_are_served_by_and_by() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let m = rig.map(600, false);
+    // Each page in a window of its own.
+    let store = |page: u64| packet::Store { address: m.at(page * 4096).0, value: 1 }.to_packet();
+    let stores: Vec<_> = (0..600).map(store).collect();
+    for some in stores.chunks(100) {
+        q.submit(some);
+        rig.settle();
+    }
+    let mapped = rig.gpu.host.mappings.load(Ordering::Relaxed);
+    assert!(mapped >= 600);
+    // Of a process that has nothing mapped: each is a search that finds nothing.
+    let process = rig.gpu.new_space_id();
+    let flushes: Vec<_> = (0..7).map(|_| rig.gpu.flush(process, 0, 0)).collect();
+    let served = |rig: &Rig| flushes.iter().filter(|number| rig.gpu.flush_done(**number)).count();
+    forget(&rig);
+    for served_by_now in [2, 4, 6, 7] {
+        assert!(!rig.engines[0].prepare_sleep());
+        for engine in &mut rig.engines {
+            engine.step();
+        }
+        assert_eq!(served(&rig), served_by_now);
+    }
+    // 16 bytes for each window, at each of two searches.
+    assert!(most(&rig) >= 2 * 16 * 600, "{} for two searches", most(&rig));
+    assert_eq!(rig.gpu.host.mappings.load(Ordering::Relaxed), mapped);
+}
+
+/// With many write pointers to watch the engine looks up behind each 64, and goes on where nothing is asked of it.
+#[test]
+fn an_engine_that_watches_many_write_pointers_looks_up() {
+    const QUEUES: u64 = 200;
+    let mut rig = Rig::new();
+    let m = rig.map(1, false);
+    let queues = queues(&mut rig, QUEUES, m.va);
+    for (number, queue) in (1..).zip(&queues) {
+        rig.gpu.watch_pointer(&queue.queue, number);
+    }
+    // The control pages are mapped by the first looks, which the request comes in the middle of.
+    let gpu = rig.gpu.clone();
+    *rig.gpu.host.on_map.lock().unwrap() = Some(Box::new(move || {
+        gpu.flush(gpu.new_space_id(), 0, 0);
+    }));
+    let asked = |rig: &Rig| rig.gpu.host.asked.lock().unwrap().len();
+    let before = asked(&rig);
+    rig.engines[0].step();
+    // One of the page tables may be mapped besides each page.
+    let looked = asked(&rig) - before;
+    assert!((1..=64 + 8).contains(&looked), "{looked} pages were mapped before the engine looked up");
+    rig.settle();
+    let consumed = |queue: &TestQueue| queue.queue.consumed.load(Ordering::Relaxed) == queue.wp;
+    assert!(queues.iter().all(consumed), "every one of them was looked at");
+}
+
+/// The last look finds no memory to map a control page: the queue has a turn, in which it can be told.
+#[test]
+fn a_last_look_without_memory_is_taken_in_a_turn() {
+    let mut rig = Rig::new();
+    let m = rig.map(1, false);
+    let queues = queues(&mut rig, 1, m.va);
+    rig.gpu.watch_pointer(&queues[0].queue, 1);
+    *rig.gpu.host.until_failure.lock().unwrap() = Some(0);
+    rig.engines[0].last_look();
+    assert_eq!(m.read(0), 0);
+    rig.settle();
+    assert_eq!(m.read(0), 1);
+}
+
+/// A watched queue gets another ring: the engine looks at the write pointer of that from then on.
+#[test]
+fn the_write_pointer_of_a_new_ring_is_watched() {
+    let mut rig = Rig::new();
+    let m = rig.map(1, false);
+    let queue = queues(&mut rig, 1, m.va).remove(0);
+    // Nothing is published: the packet lies in the ring.
+    queue.control.word(0).store(0, Ordering::Release);
+    rig.gpu.watch_pointer(&queue.queue, 1);
+    rig.settle();
+    let control = rig.map(1, false);
+    queue.queue.bind(Some(Binding { ring: queue.ring.va, control: control.va, geometry: queue.geometry }));
+    rig.settle();
+    assert_eq!(m.read(0), 0);
+    control.word(0).store(queue.wp, Ordering::Release);
+    rig.settle();
+    assert_eq!(m.read(0), 1);
+}
+
+#[test]
+fn nothing_of_a_nop_is_charged_as_more_than_it_is() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    q.submit(&[Encoded::nop(8)]);
+    rig.settle();
+    forget(&rig);
+    q.submit(&(0..400).map(|_| Encoded::nop(8)).collect::<Vec<_>>());
+    rig.settle();
+    let most = most(&rig);
+    assert!((256 * 200..=BOUND).contains(&most), "{most} for the packets of a stretch");
+}
