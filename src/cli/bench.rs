@@ -58,16 +58,33 @@ fn line(figure: &Figure) -> String {
     format!("{:22}{}", figure.name, figure.about)
 }
 
+impl Arguments {
+    /// Returns whether the figure is wanted.
+    fn wants(&self, name: &str) -> bool {
+        self.name.as_deref().is_none_or(|wanted| wanted == name)
+    }
+
+    /// The benchmarks that are named.
+    fn chosen(&self) -> Result<Vec<&'static Benchmark>> {
+        let has_wanted = |benchmark: &&Benchmark| benchmark.figures.iter().any(|figure| self.wants(figure.name));
+        let chosen: Vec<_> = all().filter(has_wanted).collect();
+        let name = self.name.as_deref().unwrap_or("");
+        ensure!(!chosen.is_empty(), "no benchmark is called '{name}'; --list names them");
+        Ok(chosen)
+    }
+
+    /// Checks the arguments. Returns whether the image files run.
+    pub fn check(&self) -> Result<bool> {
+        self.settings.checked()?;
+        self.chosen()?;
+        Ok(!self.list && !self.mode.native)
+    }
+}
+
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let settings = arguments.settings.checked()?;
-    let wanted = |name: &str| arguments.name.as_deref().is_none_or(|wanted| wanted == name);
-    let has_wanted = |benchmark: &&Benchmark| benchmark.figures.iter().any(|figure| wanted(figure.name));
-    let chosen: Vec<_> = all().filter(has_wanted).collect();
-    ensure!(
-        !chosen.is_empty(),
-        "no benchmark is called '{}'; --list names them",
-        arguments.name.as_deref().unwrap_or("")
-    );
+    let wanted = |name: &str| arguments.wants(name);
+    let chosen = arguments.chosen()?;
     if arguments.list {
         for figure in chosen.iter().flat_map(|benchmark| benchmark.figures).filter(|figure| wanted(figure.name)) {
             println!("{}", line(figure));

@@ -44,6 +44,14 @@ struct Report {
     steps: Vec<String>,
 }
 
+impl Arguments {
+    /// Checks the arguments. Returns whether the driver is ours, by its name, and so one that `./x` builds.
+    pub fn check(&self) -> Result<bool> {
+        checked(&self.settings)?;
+        Ok(self.driver.file_name().is_some_and(|name| name == "fencepost.sys"))
+    }
+}
+
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let settings = checked(&arguments.settings)?;
     let path = &arguments.driver;

@@ -37,6 +37,14 @@ pub struct Arguments {
     family: Family,
 }
 
+impl Arguments {
+    /// Checks the arguments. Returns whether the image files run.
+    pub fn check(&self) -> Result<bool> {
+        self.settings.checked()?;
+        Ok(!self.mode.native)
+    }
+}
+
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let settings = arguments.settings.checked()?;
     let photo = match &arguments.png {

@@ -4,7 +4,7 @@ use super::{Mode, say_what_is_played};
 use anyhow::{Result, ensure};
 use clap::Args;
 use dxgkrnl_model::personality::Windows;
-use fencepost::fuzz::{FUZZERS, Plan, find, run as play};
+use fencepost::fuzz::{FUZZERS, Fuzzer, Plan, find, run as play};
 use fencepost::world::Form;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -32,10 +32,24 @@ pub struct Arguments {
     mode: Mode,
 }
 
+impl Arguments {
+    /// The fuzzer that is named, if one is.
+    fn fuzzer(&self) -> Result<Option<&'static Fuzzer>> {
+        let Some(name) = self.name.as_deref() else { return Ok(None) };
+        let fuzzer = find(name);
+        ensure!(fuzzer.is_some(), "no fuzzer is called '{name}'; --list names them");
+        Ok(fuzzer)
+    }
+
+    /// Checks the arguments. Returns whether the image files run.
+    pub fn check(&self) -> Result<bool> {
+        Ok(self.fuzzer()?.is_some_and(|fuzzer| fuzzer.has_driver) && !self.list && !self.mode.native)
+    }
+}
+
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let name = arguments.name.as_deref();
-    let fuzzer = name.and_then(find);
-    ensure!(name.is_none() || fuzzer.is_some(), "no fuzzer is called '{}'; --list names them", name.unwrap_or(""));
+    let fuzzer = arguments.fuzzer()?;
     if arguments.list {
         for fuzzer in FUZZERS.iter().filter(|fuzzer| name.is_none_or(|name| name == fuzzer.name)) {
             println!("{:12}{}", fuzzer.name, fuzzer.about);

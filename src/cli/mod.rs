@@ -28,6 +28,9 @@ use std::sync::Arc;
 #[derive(Parser)]
 #[command(name = "fencepost", version, max_term_width = 120)]
 struct Arguments {
+    /// Check the arguments, and say "images" where the command runs the image files: `./x` builds them only then
+    #[arg(long, hide = true)]
+    only_check: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -43,6 +46,37 @@ enum Command {
     Soak(soak::Arguments),
     Fuzz(fuzz::Arguments),
     Tdr(tdr::Arguments),
+}
+
+impl Command {
+    /// Checks what can be checked before anything is built. Returns whether the command runs the image files.
+    fn check(&self) -> Result<bool> {
+        match self {
+            Self::Demo(arguments) => arguments.check(),
+            Self::Scenario(arguments) => arguments.check(),
+            Self::Check(arguments) => arguments.check(),
+            Self::Bench(arguments) => arguments.check(),
+            Self::Decode(_) | Self::Inf(_) => Ok(false),
+            Self::Soak(arguments) => arguments.check(),
+            Self::Fuzz(arguments) => arguments.check(),
+            Self::Tdr(arguments) => arguments.check(),
+        }
+    }
+
+    /// Carries it out. Returns whether everything held.
+    fn run(&self) -> Result<bool> {
+        match self {
+            Self::Demo(arguments) => demo::run(arguments),
+            Self::Scenario(arguments) => scenario::run(arguments),
+            Self::Check(arguments) => check::run(arguments),
+            Self::Bench(arguments) => bench::run(arguments),
+            Self::Decode(arguments) => decode::run(arguments),
+            Self::Inf(arguments) => inf::run(arguments),
+            Self::Soak(arguments) => soak::run(arguments),
+            Self::Fuzz(arguments) => fuzz::run(arguments),
+            Self::Tdr(arguments) => tdr::run(arguments),
+        }
+    }
 }
 
 /// Which form of the driver runs.
@@ -144,17 +178,16 @@ fn end_without_reader() {
 /// Carries out what the arguments say.
 pub fn main() -> ExitCode {
     end_without_reader();
-    let arguments = Arguments::parse();
-    let done = match arguments.command {
-        Command::Demo(arguments) => demo::run(&arguments),
-        Command::Scenario(arguments) => scenario::run(&arguments),
-        Command::Bench(arguments) => bench::run(&arguments),
-        Command::Check(arguments) => check::run(&arguments),
-        Command::Decode(arguments) => decode::run(&arguments),
-        Command::Inf(arguments) => inf::run(&arguments),
-        Command::Soak(arguments) => soak::run(&arguments),
-        Command::Fuzz(arguments) => fuzz::run(&arguments),
-        Command::Tdr(arguments) => tdr::run(&arguments),
+    let Arguments { only_check, command } = Arguments::parse();
+    let done = if only_check {
+        command.check().map(|images| {
+            if images {
+                println!("images");
+            }
+            true
+        })
+    } else {
+        command.run()
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

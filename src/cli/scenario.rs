@@ -1,10 +1,10 @@
 //! `scenario`: conformance cases.
 
 use super::{Family, Mode, Settings, advise, check_writable, faults, write_json};
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::{Args, value_parser};
 use dxgkrnl_model::personality::Windows;
-use fencepost::scenario::{LIMIT, Outcome, Stage, Status, list, run as play, select};
+use fencepost::scenario::{GROUPS, LIMIT, Outcome, Scenario, Stage, Status, list, run as play, select};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -13,10 +13,9 @@ use std::time::Duration;
 
 /// Conformance cases, against the shipped images or the same code linked in
 #[derive(Args)]
-#[command(name = "scenario")]
+#[command(name = "scenario", after_help = groups())]
 pub struct Arguments {
     /// An id (NF-01), a group (NF), or all
-    #[arg(required_unless_present = "list")]
     name: Option<String>,
     /// List ids, titles and sources of the cases that NAME selects (without NAME: of all), and play nothing
     #[arg(long)]
@@ -49,11 +48,37 @@ struct Report {
     results: Vec<Outcome>,
 }
 
+/// The groups, a line each.
+fn groups() -> String {
+    let lines =
+        GROUPS.iter().map(|group| format!("\n  {}  {:3} cases  {}", group.name, group.cases().count(), group.title));
+    format!("Groups:{}", lines.collect::<String>())
+}
+
+impl Arguments {
+    /// The cases that are named.
+    fn cases(&self) -> Result<Vec<&'static Scenario>> {
+        let name = match &self.name {
+            Some(name) => name,
+            None if self.list => "all",
+            None => bail!("say what to play: an id (NF-01), a group, or all\n{}", groups()),
+        };
+        let cases = select(name);
+        ensure!(!cases.is_empty(), "no case and no group is called '{name}'; --list shows them");
+        Ok(cases)
+    }
+
+    /// Checks the arguments. Returns whether the image files run.
+    pub fn check(&self) -> Result<bool> {
+        self.settings.checked()?;
+        self.cases()?;
+        Ok(!self.list && !self.mode.native)
+    }
+}
+
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let settings = arguments.settings.checked()?;
-    let name = arguments.name.as_deref().unwrap_or("all");
-    let cases = select(name);
-    ensure!(!cases.is_empty(), "no case and no group is called '{name}'; --list shows them");
+    let cases = arguments.cases()?;
     if arguments.list {
         print!("{}", list(&cases));
         return Ok(true);

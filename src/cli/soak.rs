@@ -54,10 +54,19 @@ fn rung(text: &str) -> Result<u32, String> {
     }
 }
 
-pub fn run(arguments: &Arguments) -> Result<bool> {
-    for (at, rung) in arguments.rung.iter().enumerate() {
-        ensure!(!arguments.rung[..at].contains(rung), "rung {rung} is given twice");
+impl Arguments {
+    /// Checks the arguments. Returns whether the image files run.
+    pub fn check(&self) -> Result<bool> {
+        for (at, rung) in self.rung.iter().enumerate() {
+            ensure!(!self.rung[..at].contains(rung), "rung {rung} is given twice");
+        }
+        wanted(self)?;
+        Ok(!self.mode.native)
     }
+}
+
+pub fn run(arguments: &Arguments) -> Result<bool> {
+    arguments.check()?;
     match arguments.name {
         Name::Readings => readings(arguments),
         Name::Resets => resets(arguments),

@@ -52,13 +52,24 @@ struct Report {
     results: Vec<Verdict>,
 }
 
+impl Arguments {
+    /// The jobs that are named.
+    fn jobs(&self) -> Result<Vec<&'static Job>> {
+        let Some(name) = &self.name else { return Ok(JOBS.iter().collect()) };
+        Ok(vec![find(name).with_context(|| format!("no job is called '{name}'; --list shows them"))?])
+    }
+
+    /// Checks the arguments. Returns whether the image files run.
+    pub fn check(&self) -> Result<bool> {
+        self.settings.checked()?;
+        self.jobs()?;
+        Ok(!self.list && !self.mode.native)
+    }
+}
+
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let settings = arguments.settings.checked()?;
-    let named = |name: &String| find(name).with_context(|| format!("no job is called '{name}'; --list shows them"));
-    let jobs: Vec<&Job> = match &arguments.name {
-        Some(name) => vec![named(name)?],
-        None => JOBS.iter().collect(),
-    };
+    let jobs = arguments.jobs()?;
     if arguments.list {
         print!("{REQUIREMENT}\n\n{}", list());
         return Ok(true);

@@ -9,6 +9,7 @@
 //! | `setup.rs` | [`Setup`]: how the machine of a case differs from the usual |
 //! | `raw.rs` | [`Raw`]: `D3DKMT*` without the user-mode driver, for what it would never do |
 //! | `run.rs` | selection, running, the JSON file |
+//! | `groups.rs` | what each group is about |
 //! | `forms.rs` | cases of the render-only form alone, and why |
 //! | `rungs.rs` | the lowest rung of each case, and why |
 //! | `readings.rs` | under which readings of the documents a case cannot be played |
@@ -19,6 +20,7 @@ mod cl;
 mod db;
 mod dd;
 mod forms;
+mod groups;
 mod lb;
 mod mf;
 mod mr;
@@ -38,6 +40,7 @@ mod xa;
 
 pub use db::{ABORT, Memory, NOTIFY, RETRY, RingQueue, Room};
 pub use forms::render_only;
+pub use groups::{GROUPS, Group};
 pub use raw::{Denied, NativeFence, Raw};
 pub use run::{LIMIT, Outcome, Status, list, run, select};
 pub use rungs::lowest;
