@@ -12,6 +12,7 @@ mod blit;
 mod filter;
 mod paging;
 
+pub(crate) use self::blit::{copy_short, fill_short};
 pub(crate) use self::paging::Scratch;
 
 use crate::fault::Fault;

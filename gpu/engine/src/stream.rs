@@ -139,6 +139,16 @@ impl Burst {
         self.rest(at).and_then(|rest| self.bytes.get(rest)).unwrap_or_default()
     }
 
+    /// Returns whether some of the `len` bytes from the GPU address `start` on are copied here, of a command buffer.
+    pub fn is_of<F>(&self, exec: &Exec<F>, start: u64, len: u64) -> bool {
+        match self.start {
+            At::Buffer(copied) if exec.buffer.is_some() => {
+                start < copied.0.saturating_add(self.len as u64) && copied.0 < start.saturating_add(len)
+            }
+            _ => false,
+        }
+    }
+
     /// Where in the copy the bytes from `at` on are.
     fn rest(&self, at: At) -> Option<Range<usize>> {
         let offset = self.start.to(at).filter(|offset| *offset < self.len as u64)?;

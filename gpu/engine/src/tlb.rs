@@ -198,6 +198,13 @@ impl<H: Host> Tlb<H> {
     /// that right. Nothing is walked or mapped, and nothing is let go.
     #[inline]
     pub fn cached(&self, space: u64, va: GpuVa, write: bool) -> Option<SharedWord<'_>> {
+        let (window, start) = self.cached_window(space, va, write)?;
+        window.word(va.0 - start)
+    }
+
+    /// The window that the page cache has for the page of `va`, and where it begins.
+    #[inline]
+    fn cached_window(&self, space: u64, va: GpuVa, write: bool) -> Option<(Span<'_>, u64)> {
         let page = va.0 / PAGE_SIZE;
         let line = &self.lines[Self::line(space, page)];
         if line.space != space || line.page != page || line.stamp != self.stamp {
@@ -208,7 +215,14 @@ impl<H: Host> Tlb<H> {
         else {
             return None;
         };
-        window.span().word(va.0 - start).filter(|_| *writable || !write)
+        (*writable || !write).then(|| (window.span(), *start))
+    }
+
+    /// The `len` bytes from `va` on, under the conditions of [`Self::cached`], where one window has all of them.
+    #[inline]
+    pub fn cached_span(&self, space: u64, va: GpuVa, len: u64, write: bool) -> Option<Span<'_>> {
+        let (entry, start) = self.cached_window(space, va, write)?;
+        Some(entry.part(va.0 - start, len)).filter(|span| span.len() == len)
     }
 
     /// The place in the page cache.

@@ -1,8 +1,9 @@
-//! A stretch: packets of one burst that only store, and signal one fence, carried out one behind another.
+//! A stretch: packets of one burst that only store, and signal one fence, carried out one behind another; or that store
+//! and are short fills and copies.
 //!
 //! It is what most submissions are made of. The engine looks up before a stretch and behind it, and not between its
-//! packets: it is as long as the burst at most, every access hits the lookaside buffer, and so nothing in it can fault,
-//! wait or map. In front of the first packet that is anything else it ends, and the packet takes the ordinary way
+//! packets: it is as long as the burst at most, its fills and copies are no more work than a step of an operation, every
+//! access hits the lookaside buffer, and so nothing in it can fault, wait or map. In front of the first packet that is anything else it ends, and the packet takes the ordinary way
 //! (`execute.rs`), which also says what is wrong with it.
 //!
 //! The signals of a stretch are one store of CurrentValue, of the last of their values, when the stretch ends or the
@@ -19,6 +20,7 @@ use crate::fence_log::Entry;
 use crate::host::Host;
 use crate::log_batch::LogBatch;
 use crate::mutation::Mutation;
+use crate::ops;
 use crate::stream::Burst;
 use crate::word::{Ordering, Word};
 use gpu_wire::GpuVa;
@@ -62,6 +64,9 @@ impl<H: Host> Core<H> {
         let number = space.id().number;
         let mut signals: Option<Signals<H>> = None;
         let (mut packets, mut bytes, noted) = (0, 0, self.entries.len());
+        // What a signal brings about is drawn in front of an operation.
+        let operates = exec.pending.is_none();
+        let (mut moved, mut operations) = (0, 0);
         while let Some((packet, length)) = next(rest) {
             match packet.split(Some(queue.progress)) {
                 Ok((Packet::Nop, _)) => {}
@@ -89,6 +94,18 @@ impl<H: Host> Core<H> {
                     }
                     note(&mut self.entries, log);
                 }
+                Ok((Packet::Fill(b), _))
+                    if operates && signals.is_none() && !burst.is_of(exec, b.address, b.length) =>
+                {
+                    let Some(filled) = ops::fill_short(&mut self.tlb, number, b) else { break };
+                    (moved, operations) = (moved + filled, operations + 1);
+                }
+                Ok((Packet::Copy(b), _))
+                    if operates && signals.is_none() && !burst.is_of(exec, b.destination, b.length) =>
+                {
+                    let Some(copied) = ops::copy_short(&mut self.tlb, number, b) else { break };
+                    (moved, operations) = (moved + copied, operations + 1);
+                }
                 _ => break,
             }
             packets += 1;
@@ -115,6 +132,8 @@ impl<H: Host> Core<H> {
             None => exec.consumed += bytes,
         }
         add(&node.counters.packets, packets);
+        add(&node.counters.bytes, moved);
+        add(&node.counters.steps, operations);
         add(&queue.packets, packets);
         self.tlb.work += PACKET_COST * packets;
         packets

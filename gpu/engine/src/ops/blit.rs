@@ -5,8 +5,9 @@ use crate::fault::Fault;
 use crate::host::Host;
 use crate::mmu::Mmu;
 use crate::operation::Long;
+use crate::tlb::Tlb;
 use gpu_wire::GpuVa;
-use gpu_wire::packet::CopyRect;
+use gpu_wire::packet::{Copy, CopyRect, Fill};
 
 /// Bytes of a cache line.
 const LINE: u64 = 64;
@@ -17,6 +18,35 @@ const LINE: u64 = 64;
 fn room<H: Host>(mmu: &Mmu<'_, H>, to: GpuVa) -> u64 {
     let room = STEP.saturating_sub(mmu.tlb.work).max(RUN);
     room - to.0.wrapping_add(room) % LINE
+}
+
+/// Bytes of an operation that a stretch may have, at most.
+const SHORT: u64 = 16 << 10;
+
+/// Carries out a FILL that is short and for which nothing must be mapped, in the address space with the number `space`.
+/// Returns the bytes that it filled; `None` where it is none of these, or the step has no room for it: nothing is done.
+#[inline]
+pub(crate) fn fill_short<H: Host>(tlb: &mut Tlb<H>, space: u64, packet: Fill) -> Option<u64> {
+    let Long::Fill { at, all, pattern, .. } = Long::fill(packet).ok()? else { return None };
+    let span = short(tlb, all).then(|| tlb.cached_span(space, at, all, true))??;
+    span.fill_part(pattern, all);
+    tlb.work += all.max(RUN);
+    Some(all)
+}
+
+/// The same of a COPY.
+#[inline]
+pub(crate) fn copy_short<H: Host>(tlb: &mut Tlb<H>, space: u64, packet: Copy) -> Option<u64> {
+    let Long::Copy { from, to, all, .. } = Long::copy(packet).ok()? else { return None };
+    let source = short(tlb, all).then(|| tlb.cached_span(space, from, all, false))??;
+    tlb.cached_span(space, to, all, true)?.copy_part(source, all);
+    tlb.work += all.max(RUN);
+    Some(all)
+}
+
+/// Returns whether an operation of `all` bytes is short, and the step has room for it.
+fn short<H: Host>(tlb: &Tlb<H>, all: u64) -> bool {
+    all <= SHORT && tlb.work.saturating_add(all) <= STEP
 }
 
 pub(super) fn fill<H: Host>(

@@ -67,6 +67,85 @@ pub(crate) fn a_store_to_a_fences_word_comes_behind_the_signals_before_it() {
     assert_eq!((fence.current.read(0), m.read(0)), (3, 1));
 }
 
+fn fill(at: GpuVa, length: u64, pattern: u32) -> Encoded {
+    packet::Fill { address: at.0, length, pattern, reserved: 0 }.to_packet()
+}
+
+fn copy(source: GpuVa, destination: GpuVa, length: u64) -> Encoded {
+    packet::Copy { source: source.0, destination: destination.0, length }.to_packet()
+}
+
+/// Short fills and copies of a stretch see what came before them, a signal's value included, and are seen by what comes
+/// behind; what they move is charged, so that a stretch of them is no longer than a step.
+#[test]
+fn short_fills_and_copies_stand_in_their_places() {
+    let mut rig = Rig::new();
+    let (mut queue, fence, m) = queue(&mut rig);
+    let before = rig.gpu.nodes[0].counters.read();
+    queue.submit(&[
+        store(m.at(8), 3),
+        copy(m.at(8), m.at(16), 8),
+        progress(1),
+        copy(fence.current.va, m.at(24), 8),
+        store(m.at(32), 9),
+        fill(m.at(32), 8, 0x0101_0101),
+        fill(m.at(40), 0, 1),
+        copy(m.at(32), m.at(48), 8),
+        progress(2),
+    ]);
+    rig.settle();
+    assert_eq!([16, 24, 32, 40, 48].map(|at| m.read(at)), [3, 1, 0x0101_0101_0101_0101, 0, 0x0101_0101_0101_0101]);
+    assert_eq!((fence.current.read(0), queue.read_pointer()), (2, queue.wp));
+    let now = rig.gpu.nodes[0].counters.read();
+    assert_eq!((now.bytes - before.bytes, now.steps - before.steps, now.packets - before.packets), (32, 5, 9));
+    // A fill of the fence's own word comes behind the signal's value.
+    queue.submit(&[progress(3), fill(fence.current.va, 8, 5)]);
+    rig.settle();
+    assert_eq!(fence.current.read(0), 0x5_0000_0005);
+    let bound = crate::preemption::BOUND;
+    rig.gpu.nodes[0].counters.most_between_looks.store(0, Ordering::Relaxed);
+    queue.submit(&vec![fill(m.va, PAGE_SIZE, 7); 120]);
+    rig.settle();
+    let most = rig.gpu.nodes[0].counters.read().most_between_looks;
+    assert!((64 << 10..=bound).contains(&most) && m.read(4088) == 0x7_0000_0007, "{most} between two looks");
+}
+
+/// What is wrong with a fill or copy that could be one of a stretch is the fault of it; what is in front of it is done.
+#[test]
+fn a_short_operation_that_is_wrong_is_a_fault_in_its_place() {
+    let page = |m: &Range| packet::Fill { address: m.va.0, length: 8, pattern: 1, reserved: 1 }.to_packet();
+    let overlaps = |m: &Range| copy(m.at(8), m.at(12), 8);
+    let unaligned = |m: &Range| fill(m.at(2), 8, 1);
+    let beyond = |m: &Range| fill(m.at(4088), 4096, 1);
+    let wrong: [(&dyn Fn(&Range) -> Encoded, FaultKind); 4] = [
+        (&page, FaultKind::BadOperand),
+        (&overlaps, FaultKind::BadOperand),
+        (&unaligned, FaultKind::BadOperand),
+        (&beyond, FaultKind::Address),
+    ];
+    for (packet, kind) in wrong {
+        let mut rig = Rig::new();
+        let (mut queue, _, m) = queue(&mut rig);
+        queue.submit(&[fill(m.at(64), 8, 5), packet(&m), store(m.at(72), 1)]);
+        rig.settle();
+        assert_eq!((queue.fault(), m.read(64), m.read(72)), (Some(kind), 0x5_0000_0005, 0));
+    }
+}
+
+/// A page that may only be read is written by no operation of a stretch.
+#[test]
+fn short_operations_keep_to_the_rights_of_a_page() {
+    let mut rig = Rig::new();
+    let (mut queue, _, m) = queue(&mut rig);
+    let read_only = rig.map(1, true);
+    queue.submit(&[copy(read_only.va, m.at(8), 8), copy(read_only.va, m.at(16), 8)]);
+    rig.settle();
+    assert_eq!(queue.fault(), None);
+    queue.submit(&[fill(read_only.va, 8, 1)]);
+    rig.settle();
+    assert_eq!((queue.fault(), read_only.read(0)), (Some(FaultKind::Address), 0));
+}
+
 /// What waits for a value in the middle of a stretch is woken by the value at its end.
 #[test]
 fn a_stretch_wakes_what_waits_for_its_middle() {
