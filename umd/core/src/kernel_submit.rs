@@ -282,7 +282,8 @@ impl<T: Thunks> KernelLane<T> {
             signals: turn.executed.signals + list.log_counts_in(0, to).signals,
         };
         let fence = self.progress();
-        let tail = Tail::new(&fence, &self.device.os().mutation).stamped(progress, before);
+        let mut tail = Tail::new(&fence, &self.device.os().mutation);
+        tail.stamp(progress, before);
         let logs = LogCounts { signals: in_part.signals + tail.logs, ..in_part };
         // CAST: offsets in the list.
         let part = list.bytes().get(from as usize..to as usize).unwrap_or_default();

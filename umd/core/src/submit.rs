@@ -92,7 +92,7 @@ pub(crate) struct UserLane<T: Thunks> {
     pub doorbell: Doorbell<T>,
     pub queue: Arc<HwQueue<T>>,
     pub ring: Ring<T>,
-    /// Not stamped.
+    /// As it was stamped last.
     tail: Tail,
 }
 
@@ -181,10 +181,12 @@ impl<T: Thunks> UserLane<T> {
             logs += list.log_counts();
             recorded = recorded.saturating_add(list.len());
         }
-        let tail = if cfg!(feature = "mutants") { Tail::new(&self.queue.progress(), mutation) } else { self.tail };
-        let tail = tail.stamped(progress, executed);
+        if cfg!(feature = "mutants") {
+            self.tail = Tail::new(&self.queue.progress(), mutation);
+        }
+        self.tail.stamp(progress, executed);
         // CAST: usize is 64 bits wide.
-        let bytes = recorded.saturating_add(tail.bytes().len() as u64);
+        let bytes = recorded.saturating_add(self.tail.bytes().len() as u64);
         let limit = self.ring.producer.geometry().size();
         if bytes > limit {
             return Err(UmdError::ListTooLarge { bytes: recorded, limit: self.list_limit() });
@@ -195,10 +197,10 @@ impl<T: Thunks> UserLane<T> {
             self.ring.write(at, list.bytes());
             at += list.len();
         }
-        self.ring.write(at, tail.bytes());
-        logs.signals += tail.logs;
+        self.ring.write(at, self.tail.bytes());
+        logs.signals += self.tail.logs;
         // CAST: as above.
-        Ok((at + tail.bytes().len() as u64, logs))
+        Ok((at + self.tail.bytes().len() as u64, logs))
     }
 
     fn words(&self) -> Words<'_, crate::memory::MappedWord> {

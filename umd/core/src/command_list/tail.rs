@@ -18,19 +18,22 @@ pub(crate) struct Tail {
     len: usize,
     /// Where the value is.
     value: usize,
+    /// The progress fence, by the handle that its log entries carry.
+    handle: u32,
     /// Log entries in it: 1 or 0, always of a signal.
     pub logs: u64,
 }
 
-/// Where the value of PROGRESS is, and its index hint.
+/// Where the value of PROGRESS is, and the word of its handle and index hint.
 const VALUE: usize = HEADER_SIZE + offset_of!(Progress, value);
-const HINT: usize = HEADER_SIZE + offset_of!(Progress, index_hint);
+const ENTRY: usize = HEADER_SIZE + offset_of!(Progress, fence_handle);
+const _: () = assert!(ENTRY.is_multiple_of(8) && HEADER_SIZE + offset_of!(Progress, index_hint) == ENTRY + 4);
 const _: () = assert!(HEADER_SIZE + size_of::<MonitoredSignal>() <= MAX_TAIL as usize);
 
 impl Tail {
     /// The end of submissions to a queue with this progress fence, not stamped.
     pub fn new(progress: &ProgressFence, mutation: &Chosen) -> Self {
-        let none = Self { bytes: [0; MAX_TAIL as usize], len: 0, value: 0, logs: 0 };
+        let none = Self { bytes: [0; MAX_TAIL as usize], len: 0, value: 0, handle: progress.handle, logs: 0 };
         if mutation.is(Mutation::NoProgressSignal) || progress.software {
             return none;
         }
@@ -55,16 +58,19 @@ impl Tail {
         self
     }
 
-    /// This end with a progress value. `executed` counts the log entries before it.
-    pub fn stamped(mut self, value: u64, executed: LogCounts) -> Self {
+    /// Gives it a progress value. `executed` counts the log entries before it.
+    ///
+    /// Whole words are stored, as the packet is copied by words right behind this: a word of which a part has just been
+    /// stored is read only when that is in the cache.
+    pub fn stamp(&mut self, value: u64, executed: LogCounts) {
         if self.len != 0 {
             self.bytes[self.value..self.value + 8].copy_from_slice(&value.to_le_bytes());
         }
         if self.logs != 0 {
             let hint = index_hint(Operation::Signal, executed, 0);
-            self.bytes[HINT..HINT + 4].copy_from_slice(&hint.to_le_bytes());
+            let entry = u64::from(self.handle) | u64::from(hint) << 32;
+            self.bytes[ENTRY..ENTRY + 8].copy_from_slice(&entry.to_le_bytes());
         }
-        self
     }
 
     /// The packet.
