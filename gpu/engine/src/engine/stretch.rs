@@ -59,7 +59,6 @@ impl<H: Host> Core<H> {
         if exec.may_be_logged() {
             return 0;
         }
-        let since = (!self.ran && node.scheduling.is_set()).then(|| gpu.host.clock());
         let mut rest = burst.rest_of(exec);
         let number = space.id().number;
         let mut signals: Option<Signals<H>> = None;
@@ -123,8 +122,9 @@ impl<H: Host> Core<H> {
             self.done = *clock.get_or_insert_with(|| gpu.host.clock());
             self.entries.stamp(noted, self.done);
         }
-        // Behind the store, which a waiter may be looking for.
-        self.begun(gpu, node, queue, since);
+        // Behind the store, which a waiter may be looking for, and at its time: to read the clock in front of it as well
+        // would cost more than the packets.
+        self.begun(gpu, node, queue, *clock);
         exec.synced = None;
         self.report_while_running(at, exec);
         match &mut exec.buffer {
