@@ -101,7 +101,7 @@ impl<'a> Hog<'a> {
     pub fn spin(&self, node: u32, slot: u64) -> Played {
         self.raw.store(self.memory.cpu + usize::try_from(BEGUN + slot * 8)?, 0)?;
         self.raw.store(self.memory.cpu + usize::try_from(ENDED + slot * 8)?, 0)?;
-        // A copy, not a store: behind an operation the engine reads the buffer anew.
+        // Behind the jump the engine reads the buffer anew.
         let (source, destination) = (self.memory.gpu + ONE, self.memory.gpu + BEGUN + slot * 8);
         let begun = Copy { source, destination, length: 8 }.to_packet();
         let ended = store(self.memory.gpu + ENDED + slot * 8, 1);

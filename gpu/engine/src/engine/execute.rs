@@ -90,6 +90,11 @@ impl<H: Host> Core<H> {
         exec.log = own;
         match effect {
             Effect::Nothing => return Ok(()),
+            Effect::Jump(_) => {
+                // Where a loop begins anew, so does what is read of it.
+                burst.forget();
+                self.apply(at, exec, effect)?;
+            }
             Effect::Log(entry, hint) => self.log(at, exec, synced, entry, hint),
             effect => self.apply(at, exec, effect)?,
         }

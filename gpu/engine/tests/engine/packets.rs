@@ -264,3 +264,28 @@ fn a_command_buffer_that_is_written_while_it_runs_is_read_anew() {
         assert_eq!((q.fault(), m.read(0)), (None, 2), "behind a wait: {by_wait}, warm: {is_warm}");
     }
 }
+
+/// A loop is read anew where it begins anew: another agent ends it, though its copy is one that goes with others.
+#[test]
+fn a_loop_whose_jump_is_taken_away_ends() {
+    let mut rig = Rig::new();
+    let (mut q, code, m) = (rig.queue(0, 0), rig.map(1, false), rig.map(1, false));
+    let copy = packet::Copy { source: m.va.0, destination: m.at(8).0, length: 8 }.to_packet();
+    let at = copy.as_bytes().len() as u64;
+    let jump = |length| packet::Indirect { address: code.va.0, length }.to_packet();
+    let length = at + jump(0).as_bytes().len() as u64;
+    code.bytes.write(copy.as_bytes());
+    code.bytes.part(at, u64::MAX).write(jump(length).as_bytes());
+    q.submit(&[jump(length)]);
+    let gpu = rig.gpu.clone();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while gpu.nodes[0].counters.read().indirects < 100 {
+                std::thread::yield_now();
+            }
+            code.bytes.part(at, 8).write(&Encoded::nop(24).as_bytes()[..8]);
+        });
+        rig.settle();
+    });
+    assert_eq!((q.fault(), q.read_pointer()), (None, q.wp));
+}
