@@ -415,3 +415,54 @@ fn a_setting_reaches_the_cases() {
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
     assert!(text(&output.stdout).contains("DXG-CAPS-FLIP"), "{}", text(&output.stdout));
 }
+
+/// Without a name the groups are shown, which are no success.
+#[test]
+fn a_scenario_without_a_name_shows_the_groups() {
+    let output = fencepost(&["scenario"]);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    for group in fencepost::scenario::GROUPS {
+        assert!(error.contains(&format!("\n  {}  ", group.name)) && error.contains(group.title), "{error}");
+    }
+}
+
+/// What `./x` asks before it builds anything: whether the arguments are right, and whether the images run.
+#[test]
+fn arguments_are_checked_before_anything_is_built() {
+    for (arguments, images) in [
+        (&["scenario", "NF"][..], true),
+        (&["scenario", "nf-01", "--native"], false),
+        (&["scenario", "--list"], false),
+        (&["tdr"], true),
+        (&["bench", "round-trip"], true),
+        (&["bench", "--list"], false),
+        (&["demo"], true),
+        (&["demo", "--native"], false),
+        (&["check", "out/fencepost.sys"], true),
+        (&["check", "other.sys"], false),
+        (&["soak", "resets"], true),
+        (&["fuzz", "rings"], true),
+        (&["fuzz", "engine"], false),
+        (&["decode", "x.bin"], false),
+        (&["inf"], false),
+    ] {
+        let output = fencepost(&[&["--only-check"], arguments].concat());
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", text(&output.stderr));
+        assert_eq!(text(&output.stdout), if images { "images\n" } else { "" }, "{arguments:?}");
+    }
+    for arguments in [
+        &["scenario"][..],
+        &["scenario", "NF-99"],
+        &["scenario", "NF", "--seed", "many"],
+        &["scenario", "NF", "--setting", "MaxRung=9"],
+        &["tdr", "nothing"],
+        &["bench", "nothing"],
+        &["demo", "--setting", "NoSuchSetting=1"],
+        &["soak", "resets", "--rung", "1,1"],
+        &["fuzz", "nothing"],
+    ] {
+        let output = fencepost(&[&["--only-check"], arguments].concat());
+        assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()), "{arguments:?}");
+    }
+}

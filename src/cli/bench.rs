@@ -12,7 +12,7 @@ use std::time::Instant;
 ///
 /// Who submits and who executes run on two processors. Before and behind each round a cache line's way to the other
 /// processor and back is measured; rounds in which it moved by more than a tenth do not count. `ratio` is value by
-/// limit, the median of the rounds that count; `goal` and `least` are what it should and must be; `line` is the way
+/// limit, the median of the rounds that count; `goal` and `must` are what it should and must be; `line` is the way
 /// there and back, near below 200 ns; `load` is what other work took of the processors, in processors.
 #[derive(Args)]
 #[command(name = "bench", after_help = names())]
@@ -148,7 +148,7 @@ const COLUMNS: [(&str, i8); 15] = [
     ("", -19),
     ("ratio", 7),
     ("goal", 6),
-    ("least", 6),
+    ("must", 6),
     ("verdict", -9),
     ("spread", 7),
     ("line", -9),

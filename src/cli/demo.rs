@@ -8,7 +8,9 @@ use fencepost::demo::history;
 use fencepost::demo::picture::{Picture, write_whole};
 use fencepost::demo::play::Played;
 use fencepost::demo::run::run as play;
-use fencepost::demo::summary::{Summary, counts, hot, interrupts, interrupts_suppressed, rings, signals, submissions};
+use fencepost::demo::summary::{
+    Summary, counts, hot, interrupts, interrupts_suppressed, reported, rings, signals, submissions,
+};
 use fencepost::timeline::{page, perfetto};
 use fencepost::world::{Form, hex};
 use sha2::{Digest, Sha256};
@@ -160,6 +162,9 @@ fn show(played: &Played, right: bool, rules_run: usize, broken: &[&str], places:
     println!();
     for (name, value) in counts(played) {
         println!("  {name:30}{value:>8}");
+        if name == "interrupts" {
+            println!("    reported: {}", reported(played));
+        }
     }
     println!("  {:30}{rules_run:>8}", "rules checked");
     println!("  {:30}{:>8}{}", "rules broken", broken.len(), if broken.is_empty() { "" } else { ":" });

@@ -130,6 +130,19 @@ pub fn hot(played: &Played) -> u64 {
     played.report.counts.hot_thunks.values().sum()
 }
 
+/// What the interrupts reported, most often first: an interrupt may report several things, or what another one did.
+pub fn reported(played: &Played) -> String {
+    let mut kinds = BTreeMap::<String, u64>::new();
+    for (kind, count) in played.report.adapters.iter().flat_map(|adapter| &adapter.kinds) {
+        let name = format!("{kind:?}");
+        let words = name.trim_start_matches("DXGK_INTERRUPT_").to_lowercase().replace('_', " ");
+        *kinds.entry(words).or_default() += count;
+    }
+    let mut kinds: Vec<_> = kinds.into_iter().collect();
+    kinds.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+    kinds.iter().map(|(words, count)| format!("{count} {words}")).collect::<Vec<_>>().join(", ")
+}
+
 /// What is worth showing, with names: without doorbells no signals, which nothing counted.
 pub fn counts(played: &Played) -> Vec<(String, String)> {
     let resets = played.report.counts.resets;
