@@ -50,7 +50,7 @@ fn hand_over(add: fn(&Arrivals<Member>, Shared<Member>)) {
         // Not dropped where loom ends a run in the middle: that would look at the members once more.
         let mut taken = ManuallyDrop::new(arrivals.take());
         assert!(taken.turn_around(1) <= 1);
-        while let Some(member) = taken.next() {
+        for member in taken.by_ref() {
             assert_eq!(member.work.load(Ordering::Relaxed), member.number, "it came without its work");
             came.push(member.number);
         }
