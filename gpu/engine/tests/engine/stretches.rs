@@ -113,20 +113,16 @@ fn short_fills_and_copies_stand_in_their_places() {
 /// What is wrong with a fill or copy that could be one of a stretch is the fault of it; what is in front of it is done.
 #[test]
 fn a_short_operation_that_is_wrong_is_a_fault_in_its_place() {
-    let page = |m: &Range| packet::Fill { address: m.va.0, length: 8, pattern: 1, reserved: 1 }.to_packet();
-    let overlaps = |m: &Range| copy(m.at(8), m.at(12), 8);
-    let unaligned = |m: &Range| fill(m.at(2), 8, 1);
-    let beyond = |m: &Range| fill(m.at(4088), 4096, 1);
-    let wrong: [(&dyn Fn(&Range) -> Encoded, FaultKind); 4] = [
-        (&page, FaultKind::BadOperand),
-        (&overlaps, FaultKind::BadOperand),
-        (&unaligned, FaultKind::BadOperand),
-        (&beyond, FaultKind::Address),
-    ];
-    for (packet, kind) in wrong {
+    for at in 0..4 {
         let mut rig = Rig::new();
         let (mut queue, _, m) = queue(&mut rig);
-        queue.submit(&[fill(m.at(64), 8, 5), packet(&m), store(m.at(72), 1)]);
+        let (wrong, kind) = [
+            (packet::Fill { address: m.va.0, length: 8, pattern: 1, reserved: 1 }.to_packet(), FaultKind::BadOperand),
+            (copy(m.at(8), m.at(12), 8), FaultKind::BadOperand),
+            (fill(m.at(2), 8, 1), FaultKind::BadOperand),
+            (fill(m.at(4088), 4096, 1), FaultKind::Address),
+        ][at];
+        queue.submit(&[fill(m.at(64), 8, 5), wrong, store(m.at(72), 1)]);
         rig.settle();
         assert_eq!((queue.fault(), m.read(64), m.read(72)), (Some(kind), 0x5_0000_0005, 0));
     }
