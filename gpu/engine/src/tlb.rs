@@ -284,7 +284,15 @@ impl<H: Host> Tlb<H> {
     fn forget(&mut self, at: u32) -> bool {
         let Some(Some(entry)) = self.entries.get(at as usize) else { return false };
         let found = match entry.shows {
-            Shows::Table(place) => self.tables.remove(&(entry.space, place)).is_some(),
+            // A window that is doomed has no key any more, and the table may be mapped anew by now.
+            Shows::Table(place) => {
+                let key = (entry.space, place);
+                let is_its = self.tables.get(&key) == Some(&at);
+                if is_its {
+                    self.tables.remove(&key);
+                }
+                is_its
+            }
             Shows::Pages { start, .. } => {
                 let key = (entry.space, start >> REGION_SHIFT);
                 let Some(list) = self.regions.get_mut(&key) else { return false };
@@ -399,7 +407,12 @@ impl<H: Host> Tlb<H> {
                 self.keep(entry).map_err(|_| self.starved = true)?
             }
         };
-        let span = self.entries.get(at as usize).and_then(Option::as_ref).ok_or(())?.window.span();
+        let shown = self.entries.get(at as usize).and_then(Option::as_ref).ok_or(())?;
+        // What is walked is a table, whatever the indexes say: a page of user mode would name frames of its choice.
+        if !matches!(shown.shows, Shows::Table(place) if place == table) {
+            return Err(());
+        }
+        let span = shown.window.span();
         Ok(Pte(span.word(u64::from(index) * 8).ok_or(())?.load(Ordering::Acquire)))
     }
 

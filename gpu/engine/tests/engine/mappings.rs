@@ -1,5 +1,6 @@
 //! What the engine asks its host to map.
 
+use crate::preemption::scattered;
 use crate::support::{Range, Rig, TestFence, log, log_position};
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::packet::{self, Encoded, FaultKind, log_operation::SIGNAL_EXECUTED};
@@ -225,4 +226,36 @@ fn an_engine_with_few_places_for_mappings_gets_through() {
         assert_eq!(q.read_pointer(), q.wp, "with {places} places");
         assert!((0..).zip(&pages).all(|(number, page)| page.read(0) == number) && pages[0].read(8) == 1);
     }
+}
+
+/// A flush comes while the engine still unmaps what another one has doomed, and has mapped page tables anew meanwhile:
+/// nothing stays mapped behind it, and no place is given to two windows.
+#[test]
+fn a_flush_behind_an_unfinished_one_leaves_nothing_mapped() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let m = rig.map(1, false);
+    let at = scattered(&mut rig, 200, PAGE_SIZE, 0x40_0000_0000);
+    q.submit(&[packet::Fill { address: at.0, length: 200 * PAGE_SIZE, pattern: 1, reserved: 0 }.to_packet()]);
+    rig.settle();
+    let mapped = |rig: &Rig| rig.gpu.host.mappings.load(Ordering::Relaxed);
+    rig.gpu.flush(rig.process.number, 0, 0);
+    rig.engines[0].step();
+    q.submit(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
+    while m.read(0) == 0 {
+        rig.engines[0].step();
+    }
+    assert!(mapped(&rig) > 100, "the first flush is not done");
+    let flush = rig.gpu.flush(rig.process.number, 0, 0);
+    rig.settle();
+    assert!(rig.gpu.flush_done(flush));
+    assert_eq!(mapped(&rig), 0);
+    // Pages that take the places of tables are taken for none.
+    let pages: Vec<_> = (0..300).map(|_| rig.map(1, false)).collect();
+    for some in pages.chunks(100) {
+        let store = |page: &Range| packet::Store { address: page.va.0, value: 7 }.to_packet();
+        q.submit(&some.iter().map(store).collect::<Vec<_>>());
+        rig.settle();
+    }
+    assert_eq!((q.fault(), pages.iter().filter(|page| page.read(0) != 7).count()), (None, 0));
 }
