@@ -142,7 +142,7 @@ fn every_place_exists() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// Returns whether a word is a name like `NoScanAtConnect`.
+/// Returns whether a word is written LikeThis.
 fn is_camel_case(word: &str) -> bool {
     let is_turn = |pair: &[u8]| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase();
     word.starts_with(|c: char| c.is_ascii_uppercase()) && word.as_bytes().windows(2).any(is_turn)
