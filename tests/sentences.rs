@@ -1,5 +1,6 @@
-//! `docs/native_fences.md` and `docs/tdr.md` say where each sentence is done and which case shows it: the files, the
-//! names in them and the cases must be there.
+//! `docs/native_fences.md`, `docs/tdr.md` and `docs/user_mode_submission.md` say where each sentence is done and which
+//! case shows it: the files, the names in them, the cases and the tests must be there, and what no case shows is
+//! collected at a page's end.
 
 use fencepost::scenario::all;
 use std::collections::BTreeSet;
@@ -7,6 +8,10 @@ use std::path::Path;
 
 const FENCES: &str = include_str!("../docs/native_fences.md");
 const TDR: &str = include_str!("../docs/tdr.md");
+const SUBMISSION: &str = include_str!("../docs/user_mode_submission.md");
+
+/// The pages whose sentences have numbers of their own: the page, the numbers' group, how many there are.
+const NUMBERED: [(&str, &str, u32); 2] = [(TDR, "TD", 76), (SUBMISSION, "UM", 163)];
 
 /// What the page's first section calls the source folders.
 const FOLDERS: [(&str, &str); 7] = [
@@ -26,7 +31,7 @@ fn rows_of(page: &'static str) -> impl Iterator<Item = Vec<&'static str>> {
 }
 
 fn rows() -> impl Iterator<Item = Vec<&'static str>> {
-    rows_of(FENCES).chain(rows_of(TDR))
+    [FENCES, TDR, SUBMISSION].into_iter().flat_map(rows_of)
 }
 
 /// What stands between backquotes, each with what stands before it.
@@ -49,12 +54,50 @@ fn every_row_has_four_cells() {
 }
 
 #[test]
-fn every_sentence_about_timeouts_has_a_row_and_a_case() {
-    let numbers: Vec<_> = rows_of(TDR).map(|row| row[0]).collect();
-    let wanted: Vec<_> = (1..=76).map(|number| format!("TD-{number:03}")).collect();
-    assert_eq!(numbers, wanted);
-    let bare: Vec<_> = rows_of(TDR).filter(|row| row.get(3).is_none_or(|case| case.is_empty())).collect();
-    assert!(bare.is_empty(), "{bare:#?}");
+fn every_numbered_sentence_has_a_row_and_a_case() {
+    for (page, group, count) in NUMBERED {
+        let numbers: Vec<_> = rows_of(page).map(|row| row[0]).collect();
+        let wanted: Vec<_> = (1..=count).map(|number| format!("{group}-{number:03}")).collect();
+        assert_eq!(numbers, wanted);
+        let bare: Vec<_> = rows_of(page).filter(|row| row.get(3).is_none_or(|case| case.is_empty())).collect();
+        assert!(bare.is_empty(), "{bare:#?}");
+    }
+}
+
+/// The numbers of sentences that a text names, with all between "UM-087 to UM-103".
+fn named(text: &str, group: &str) -> BTreeSet<u32> {
+    let words: Vec<_> =
+        text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).filter(|w| !w.is_empty()).collect();
+    let number = |word: &str| word.strip_prefix(group)?.strip_prefix('-')?.parse::<u32>().ok();
+    let mut all = BTreeSet::new();
+    for (at, word) in words.iter().enumerate() {
+        let Some(last) = number(word) else { continue };
+        let range = at.checked_sub(2).filter(|_| words[at - 1] == "to").and_then(|first| number(words[first]));
+        all.extend(range.unwrap_or(last)..=last);
+    }
+    all
+}
+
+/// The numbers of the rows of a page whose cases say `mark`.
+fn marked(page: &'static str, group: &str, mark: &str) -> BTreeSet<u32> {
+    let says = |row: &Vec<&str>| row[3].to_lowercase().contains(mark);
+    rows_of(page).filter(says).flat_map(|row| named(row[0], group)).collect()
+}
+
+/// A row that no case shows, or a part of it, has its words at the end of its page.
+#[test]
+fn what_no_case_shows_is_collected() {
+    for (page, group, _) in NUMBERED {
+        let (_, end) = page.split_once("\n# What is not done\n").expect("what is not done");
+        let missing = &marked(page, group, "not done") - &named(end, group);
+        assert!(missing.is_empty(), "{group}: {missing:?}");
+    }
+    let (_, end) = SUBMISSION.split_once("\n# What is not done\n").expect("what is not done");
+    let (not_done, end) = end.split_once("\n## By reading\n").expect("what is by reading");
+    let (by_reading, windows_only) = end.split_once("\n## Windows only\n").expect("what is for Windows only");
+    for (mark, list) in [("not done", not_done), ("by reading", by_reading), ("windows only", windows_only)] {
+        assert_eq!(marked(SUBMISSION, "UM", mark), named(list, "UM"), "{mark}");
+    }
 }
 
 /// Every source file below `folder`, in one text.
@@ -93,6 +136,40 @@ fn every_place_exists() {
             let place = if before == ": " { text.take() } else { None };
             if is_name && !place.as_ref().unwrap_or(&everything).contains(name) {
                 missing.insert(format!("{quotation} (row {} \"{}\")", row[0], row[1]));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// Returns whether a word is written LikeThis.
+fn is_camel_case(word: &str) -> bool {
+    let is_turn = |pair: &[u8]| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase();
+    word.starts_with(|c: char| c.is_ascii_uppercase()) && word.as_bytes().windows(2).any(is_turn)
+}
+
+/// Tests, mutants and mutations that a row names beside its cases are somewhere in the sources.
+#[test]
+fn every_test_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut everything = String::new();
+    for folder in ["abi", "gpu", "kmd", "umd", "dxgkrnl_model", "src", "tests"] {
+        sources(&root.join(folder), &mut everything);
+    }
+    let mut missing = BTreeSet::new();
+    for row in rows() {
+        let case = row.get(3).unwrap_or(&"");
+        let mut names: Vec<_> = quoted(case).map(|(_, name)| name).filter(|name| !name.starts_with("./")).collect();
+        names.extend(case.split('"').skip(1).step_by(2));
+        let plain = case.split('`').step_by(2).flat_map(|text| text.split(|c: char| !c.is_ascii_alphanumeric()));
+        names.extend(plain.filter(|word| is_camel_case(word)));
+        for name in names {
+            let there = match name.contains('/') {
+                true => root.join(name).exists(),
+                false => everything.contains(name.rsplit("::").next().unwrap_or(name)),
+            };
+            if !there {
+                missing.insert(format!("{name} (row {} \"{}\")", row[0], row[1]));
             }
         }
     }
