@@ -49,7 +49,7 @@ use crate::mmu::Mmu;
 use crate::mutation::Mutation;
 use crate::node::{Control, Node, Phase, attention};
 use crate::notice::Notice;
-use crate::ops::Scratch;
+use crate::ops::{STEP, Scratch};
 use crate::queue::{ParkedFence, Queue};
 use crate::reports::Reports;
 use crate::schedule::Schedule;
@@ -67,8 +67,8 @@ use gpu_wire::doorbell::{Model, token_of};
 /// Windows that a flush has doomed and that are unmapped between two looks of the engine: some 10 µs.
 const UNMAPPED_AT_ONCE: usize = 2;
 /// Queues that have arrived and are taken into the engine's list, or turned around on the way there, between two looks:
-/// some 6 µs.
-const TAKEN_IN_AT_ONCE: usize = 64;
+/// some 3 µs.
+const TAKEN_IN_AT_ONCE: usize = 32;
 /// What taking a queue in counts for, in bytes moved.
 const TAKE_IN_COST: u64 = 1 << 10;
 /// What turning one around counts for: its cache line.
@@ -301,6 +301,7 @@ impl<H: Host> Core<H> {
     /// The engine looks up: the work since it last did, which begins anew.
     fn take_work(&mut self, node: &Node<H>) -> u64 {
         let work = core::mem::take(&mut self.tlb.work);
+        self.tlb.limit = STEP;
         raise(&node.counters.most_between_looks, work);
         work
     }

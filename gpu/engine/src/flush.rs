@@ -21,7 +21,7 @@ pub struct FlushBoard<H: Host> {
 /// Flushes the board holds; more make every engine drop everything.
 const BOARD: usize = 64;
 /// Flushes that an engine serves between two looks: each is a search through what it has mapped.
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 1;
 
 impl<H: Host> FlushBoard<H> {
     pub(crate) fn new() -> Result<Self, NoMemory> {
@@ -42,8 +42,8 @@ impl<H: Host> FlushBoard<H> {
         })
     }
 
-    /// Serves the next flushes after `seen`, [`AT_ONCE`] at most: `range` for each, or `all` when some are lost. Returns
-    /// the number of the last one that is served, and whether more are left.
+    /// Serves the next flushes after `seen`, [`AT_ONCE`] at most: `range` for each, or `all` when some are lost.
+    /// Returns the number of the last one that is served, and whether more are left.
     pub(crate) fn serve(&self, seen: u64, mut range: impl FnMut(u64, u64, u64), all: impl FnOnce()) -> (u64, bool) {
         let mut next = [None; AT_ONCE];
         let (last, lost, more) = self.pending.with(|(last, list)| {

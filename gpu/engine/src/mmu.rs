@@ -8,7 +8,7 @@ use crate::fault::Fault;
 use crate::host::Host;
 use crate::memory::{SharedWord, Span};
 use crate::ops::STEP;
-use crate::tlb::{Bus, MAP_COST, Tlb, View};
+use crate::tlb::{Bus, Lack, MAP_COST, Tlb, View};
 use crate::word::{Ordering, Word};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::FaultKind;
@@ -21,6 +21,8 @@ pub(crate) enum Stored {
     NotMapped,
     /// The host has no memory for a mapping now.
     NoMemory,
+    /// The engine must look up before it maps more.
+    Later,
 }
 
 /// An engine's lookaside buffer, for the addresses of one space.
@@ -41,14 +43,20 @@ impl<H: Host> Mmu<'_, H> {
     }
 
     /// As [`Tlb::translate`], for a step of an operation: `None` where that has mapped something, and the step is long
-    /// enough. The next step translates anew, and finds it.
+    /// enough, or too long for more. The next step translates anew, and finds what is mapped.
     ///
     /// # Errors
     /// The fault of the access.
     #[inline]
     pub fn translate_in_step(&mut self, va: GpuVa, want: u64, write: bool) -> Result<Option<View>, Fault> {
         let before = self.tlb.work;
-        let view = self.translate(va, want, write)?;
+        let view = match self.translate(va, want, write) {
+            Err(_) if self.tlb.lack == Some(Lack::Look) => {
+                self.tlb.lack = None;
+                return Ok(None);
+            }
+            view => view?,
+        };
         let is_over = self.tlb.work >= STEP && self.tlb.work - before >= MAP_COST;
         Ok(Some(view).filter(|_| !is_over))
     }
@@ -141,11 +149,28 @@ impl<H: Host> Mmu<'_, H> {
     /// # Errors
     /// Why there is no word.
     pub fn word_aside(&mut self, va: GpuVa, write: bool) -> Result<SharedWord<'_>, Stored> {
-        let before = core::mem::take(&mut self.tlb.starved);
+        let before = self.tlb.lack.take();
         let view = self.translate(va, 8, write);
-        let starved = core::mem::replace(&mut self.tlb.starved, before);
-        let view = view.map_err(|_| if starved { Stored::NoMemory } else { Stored::NotMapped })?;
+        let lack = core::mem::replace(&mut self.tlb.lack, before);
+        let view = view.map_err(|_| match lack {
+            None => Stored::NotMapped,
+            Some(Lack::Memory) => Stored::NoMemory,
+            Some(Lack::Look) => Stored::Later,
+        })?;
         self.span(view).and_then(|span| span.word(0)).ok_or(Stored::NotMapped)
+    }
+
+    /// The same, whatever must be mapped for it: for what cannot be put off until the engine has looked up.
+    ///
+    /// # Errors
+    /// Why there is no word.
+    pub fn word_at_once(&mut self, va: GpuVa, write: bool) -> Result<SharedWord<'_>, Stored> {
+        let limit = core::mem::replace(&mut self.tlb.limit, u64::MAX);
+        // Mapped here, and found below.
+        let found = self.word_aside(va, write).map(|_| ());
+        self.tlb.limit = limit;
+        found?;
+        self.word_aside(va, write)
     }
 
     /// Stores a word of the queue's control page.

@@ -41,6 +41,15 @@ const SEARCH_COST: u64 = 16;
 /// What reading an entry of a page table counts for, in bytes moved.
 const ENTRY_COST: u64 = 64;
 
+/// Why there is no mapping, although the page tables may have one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Lack {
+    /// The host has no memory for it.
+    Memory,
+    /// The engine has mapped enough since it last looked up.
+    Look,
+}
+
 /// What an engine maps pages with.
 pub(crate) struct Bus<'a, H: Host> {
     /// The ticket that the next wait gets.
@@ -101,9 +110,11 @@ pub(crate) struct Tlb<H: Host> {
     stamp: u64,
     /// Frames of the run being mapped. Here and not on the stack: kernel stacks are small.
     frames: Box<[u64; pte::ENTRIES as usize]>,
-    /// The host had no memory for a mapping: the fault that came of it says nothing of the page tables. The code that
+    /// Why the last access that faulted has no mapping, where the fault says nothing of the page tables. The code that
     /// acts on it takes it back.
-    pub starved: bool,
+    pub lack: Option<Lack>,
+    /// Work from which on nothing is mapped before the engine has looked up; [`u64::MAX`]: there is no such limit.
+    pub limit: u64,
     /// Work since the engine last looked up, in bytes moved: what mapped, walked and moved memory adds to it.
     pub work: u64,
 }
@@ -127,7 +138,8 @@ impl<H: Host> Tlb<H> {
             lines: try_array(|| Line { space: 0, page: 0, stamp: 0, window: 0 })?,
             stamp: 1,
             frames: try_array(|| 0)?,
-            starved: false,
+            lack: None,
+            limit: u64::MAX,
             work: 0,
         })
     }
@@ -145,7 +157,7 @@ impl<H: Host> Tlb<H> {
     /// Translates `va` for reading, or for writing: at least one byte, at most `want`, contiguous in the host.
     ///
     /// # Errors
-    /// The fault of the access. Where the host has no memory for the mapping, `starved` says so.
+    /// The fault of the access. Where that is not of the page tables, `lack` says why.
     #[inline]
     pub fn translate(
         &mut self,
@@ -379,7 +391,7 @@ impl<H: Host> Tlb<H> {
         let leaf_table = self.walk(bus, space, root, va).map_err(|()| fault)?;
         let entry = self.fill(bus, space, va, want, leaf_table).map_err(|()| fault)?;
         self.keep(entry).map_err(|_| {
-            self.starved = true;
+            self.lack = Some(Lack::Memory);
             fault
         })
     }
@@ -404,7 +416,7 @@ impl<H: Host> Tlb<H> {
             None => {
                 let window = self.map_table(bus, table, false)?;
                 let entry = Entry { space, shows: Shows::Table(table), window };
-                self.keep(entry).map_err(|_| self.starved = true)?
+                self.keep(entry).map_err(|_| self.lack = Some(Lack::Memory))?
             }
         };
         let shown = self.entries.get(at as usize).and_then(Option::as_ref).ok_or(())?;
@@ -418,6 +430,11 @@ impl<H: Host> Tlb<H> {
 
     /// Maps system pages, and counts what is out of the ordinary.
     fn map(&mut self, bus: &Bus<'_, H>, count: usize, write: bool) -> Result<Window<H::Mapping>, ()> {
+        if self.work >= self.limit {
+            // The tables that are mapped already are found in the lookaside buffer when the access comes again.
+            self.lack = Some(Lack::Look);
+            return Err(());
+        }
         self.work += MAP_COST;
         let frames = self.frames.get(..count).ok_or(())?;
         match bus.host.map_system(frames, write || bus.mutation.is(Mutation::MapsWritable)) {
@@ -426,7 +443,7 @@ impl<H: Host> Tlb<H> {
                 Ok(Window::System(mapping))
             }
             Err(Unmapped::NoMemory) => {
-                self.starved = true;
+                self.lack = Some(Lack::Memory);
                 Err(())
             }
             Err(Unmapped::NotMemory) => {

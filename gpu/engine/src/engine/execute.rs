@@ -72,14 +72,18 @@ impl<H: Host> Core<H> {
                 exec.consumed = consumed;
             }
         }
-        bump(&node.counters.packets);
         if let Some(queue) = job.queue {
             self.begun(gpu, node, queue, None);
-            add(&queue.packets, 1);
         }
         let synced = exec.synced.take();
         let now = || *clock.get_or_insert_with(|| gpu.host.clock());
-        let effect = self.processor(at, |processor| processor.perform(job, &decoded, synced, now))?;
+        let effect = self.processor(at, |processor| processor.perform(job, &decoded, synced, now));
+        if effect.is_ok() || self.tlb.lack.is_none() {
+            // One that is executed again is one packet.
+            bump(&node.counters.packets);
+            job.queue.inspect(|queue| add(&queue.packets, 1));
+        }
+        let effect = effect?;
         // Signals that follow each other in a burst have one time; behind everything that may take a while, or that
         // stores a time, it is read anew.
         if !matches!(effect, Effect::Nothing | Effect::Signal(_) | Effect::Log(..))

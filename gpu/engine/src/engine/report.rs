@@ -31,7 +31,7 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Stores the read pointer. Returns `false` where the host has no memory for the mapping: it is still to be stored.
+    /// Stores the read pointer. Returns `false` where the page cannot be mapped now: it is still to be stored.
     pub(super) fn report(&mut self, at: &Place<'_, H>, exec: &mut Exec<FenceRef<H>>) -> bool {
         let Some(binding) = exec.binding else { return true };
         let retired = exec.retired();
@@ -45,7 +45,7 @@ impl<H: Host> Core<H> {
         // that went away is noticed at the next fetch.
         let pointer = GpuVa(binding.control.0 + ring::READ_POINTER as u64);
         let mut mmu = mmu(&mut self.tlb, at.gpu, at.node, at.space);
-        let stored = mmu.store_aside(pointer, retired) != Stored::NoMemory;
+        let stored = !matches!(mmu.store_aside(pointer, retired), Stored::NoMemory | Stored::Later);
         if stored {
             exec.reported = retired;
         }
@@ -77,15 +77,18 @@ impl<H: Host> Core<H> {
                 (ring::FAULT_KIND, fault.kind.raw().into()),
             ];
             let mut gives_back = true;
+            // There is no later turn of this queue.
+            self.tlb.limit = u64::MAX;
             for (offset, value) in report {
                 let word = GpuVa(binding.control.0 + offset as u64);
                 let mut mmu = mmu(&mut self.tlb, gpu, node, space);
                 if mmu.store_aside(word, value) == Stored::NoMemory && core::mem::take(&mut gives_back) {
-                    // The engine gives back what it has mapped, since there is no later turn of this queue: here as
-                    // much as one page takes, once for all words, and the rest between its next steps.
+                    // The engine gives back what it has mapped: here as much as one page takes, once for all words, and
+                    // the rest between its next steps.
                     mmu.tlb.flush(EVERY_PROCESS, 0, 0);
                     mmu.tlb.give_back(WINDOWS_OF_A_WORD);
                     mmu.store_aside(word, value);
+                    self.gives_back = true;
                     node.attention.fetch_or(attention::FLUSH, Ordering::AcqRel);
                 }
             }

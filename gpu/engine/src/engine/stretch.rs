@@ -2,9 +2,10 @@
 //! and are short fills and copies.
 //!
 //! It is what most submissions are made of. The engine looks up before a stretch and behind it, and not between its
-//! packets: it is as long as the burst at most, its fills and copies are no more work than a step of an operation, every
-//! access hits the lookaside buffer, and so nothing in it can fault, wait or map. In front of the first packet that is anything else it ends, and the packet takes the ordinary way
-//! (`execute.rs`), which also says what is wrong with it.
+//! packets: it is as long as the burst at most, its fills and copies are no more work than a step of an operation, and
+//! every access hits the lookaside buffer: no packet of it can fault, wait or map. In front of the first packet that is
+//! anything else it ends, and the packet takes the ordinary way (`execute.rs`), which also says what is wrong with it.
+//! Behind the stores the engine may map the control page, to report how far the ring is consumed.
 //!
 //! The signals of a stretch are one store of CurrentValue, of the last of their values, when the stretch ends or the
 //! entries have no more room: no value is less than the one before, so that it is as if each had been stored and none
@@ -122,8 +123,8 @@ impl<H: Host> Core<H> {
             self.done = *clock.get_or_insert_with(|| gpu.host.clock());
             self.entries.stamp(noted, self.done);
         }
-        // Behind the store, which a waiter may be looking for, and at its time: to read the clock in front of it as well
-        // would cost more than the packets.
+        // Behind the store, which a waiter may be looking for, and at its time: to read the clock in front of it as
+        // well would cost more than the packets.
         self.begun(gpu, node, queue, *clock);
         exec.synced = None;
         self.report_while_running(at, exec);

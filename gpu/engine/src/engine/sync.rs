@@ -190,7 +190,7 @@ impl<H: Host> Agent for Drawing<'_, '_, H> {
         let Place { gpu, node, space, .. } = self.at;
         let mut mmu = mmu(&mut self.core.tlb, gpu, node, space);
         // A MonitoredValue that cannot be read: interrupt. A spurious one is allowed, a lost one is not.
-        let monitored = mmu.word_aside(self.pending.open.monitored, false);
+        let monitored = mmu.word_at_once(self.pending.open.monitored, false);
         monitored.map_or(true, |word| fence::wants_interrupt(&word, self.pending.value))
     }
 }

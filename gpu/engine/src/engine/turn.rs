@@ -21,6 +21,7 @@ use crate::queue::{Queue, State, abandon};
 use crate::scheduling_log::Moment;
 use crate::shared::Shared;
 use crate::stream::{Burst, NoPacket};
+use crate::tlb::Lack;
 use crate::trace::Event;
 use crate::word::Ordering;
 use gpu_wire::debug_blob::Line;
@@ -223,7 +224,7 @@ impl<H: Host> Core<H> {
         space: &AddressSpace<H>,
         exec: &mut Exec<FenceRef<H>>,
     ) -> Outcome {
-        self.tlb.starved = false;
+        self.tlb.lack = None;
         if !job.queue.is_some_and(|queue| self.watch.is_passed_over(queue)) {
             // The hot queue's ring ends the turn of another, as any does.
             self.cool();
@@ -238,7 +239,7 @@ impl<H: Host> Core<H> {
             Ok(outcome) => outcome,
             // The host had no memory for a mapping, which is no mistake of the stream's, whichever it is: it waits, and
             // this engine gives back what it has mapped.
-            Err(_) if self.tlb.starved => {
+            Err(_) if self.tlb.lack == Some(Lack::Memory) => {
                 exec.go_back();
                 if !gpu.mutation.is(Mutation::StarvedKeepsWindows) {
                     self.tlb.flush(EVERY_PROCESS, 0, 0);
@@ -292,88 +293,103 @@ impl<H: Host> Core<H> {
             if let Some(outcome) = self.look(at, exec, &mut turn)? {
                 return Ok(outcome);
             }
-            let looked = self.tlb.work;
-            if !exec.may_be_logged() && !self.waking.is_over() {
-                // No packet before what the signals in front have let go is awake.
-                self.go_on_waking(gpu, node);
-                continue;
-            }
-            if let Some(queue) = job.queue
-                && let Some(progress) = exec.owed
-            {
-                let effect =
-                    self.processor(at, |processor| processor.signal_progress(job, queue.progress, progress))?;
-                self.apply(at, exec, effect)?;
-                self.draw_consequences(gpu, node, job, space, exec);
-                exec.owed = None;
-            }
-            if let Some(long) = exec.long {
-                if exec.buffer.is_some() {
-                    // A command buffer that the operation writes is read anew.
-                    burst.forget();
+            match self.go_on(at, exec, burst, &mut turn, &mut clock) {
+                Ok(None) => {}
+                // It has mapped enough for one look. What it has mapped it finds behind the next.
+                Err(_) if self.tlb.lack == Some(Lack::Look) => {
+                    self.tlb.lack = None;
+                    exec.go_back();
                 }
-                self.write_log(gpu, node, job);
-                if let Some(outcome) = self.step_operation(at, exec, long)? {
-                    return Ok(outcome);
-                }
-                continue;
+                Ok(Some(outcome)) => return Ok(outcome),
+                Err(fault) => return Err(fault),
             }
-            if exec.wait.is_some() && !self.wait_over(gpu, node, job, space, exec)? {
-                return Ok(Outcome::Parked);
-            }
-            self.write_own_entry(at, exec, &mut clock)?;
-            if !burst.has(exec) {
-                // The end of a burst: the next signals have a time and a fence of their own.
-                clock = None;
-                if exec.published == exec.consumed {
-                    // What the last look has found is done.
-                    self.pace.found(core::mem::take(&mut self.submissions), self.done);
-                    exec.rests = self.pace.rests();
-                }
-                if exec.pending.as_ref().is_some_and(|pending| !pending.fresh) {
-                    self.draw_consequences(gpu, node, job, space, exec);
-                }
-            }
-            exec.remember();
-            let fetched = match burst.fetch(&mut mmu(&mut self.tlb, gpu, node, space), exec) {
-                Ok(fetched) => fetched,
-                Err(NoPacket::Drained) => return Ok(Outcome::Drained),
-                // A queue without a connected doorbell may have lost its ring: user mode may free it. Then the queue
-                // has nothing to run and is no longer watched. Connecting a doorbell makes the engine look at the queue
-                // again.
-                Err(NoPacket::NoRing(_)) if is_watched_only(job) && !self.tlb.starved => {
-                    if let Some(queue) = job.queue {
-                        node.stop_watching(queue, None);
-                    }
-                    return Ok(Outcome::Drained);
-                }
-                Err(NoPacket::Fault(fault) | NoPacket::NoRing(fault)) => return Err(fault),
-            };
-            if self.tlb.work - looked >= STEP {
-                // To map the ring was work enough. The packet lies in the copy.
-                if node.attention.load(Ordering::Relaxed) != 0 {
-                    continue;
-                }
-                turn = turn.saturating_sub(self.take_work(node));
-            }
-            if exec.may_be_logged()
-                && (is_asked(node, turn) || !self.waking.is_over())
-                && !matches!(Packet::decode(burst.packet(&fetched), job.privilege), Ok(Packet::Log(_)))
-            {
-                // The signal has no LOG: the stream may come off behind it, as behind any other packet. However many
-                // such signals follow each other, they do not keep the engine.
-                exec.is_not_logged();
-                continue;
-            }
-            let packets = match self.stretch(at, exec, burst, &mut clock) {
-                0 => {
-                    self.packet(at, exec, burst, &fetched, &mut clock)?;
-                    1
-                }
-                packets => packets,
-            };
-            turn = turn.saturating_sub(PACKET * packets);
         }
+    }
+
+    /// Goes on until the engine is to look up: by a packet, a stretch, or a step of an operation. `Some`: the stream
+    /// comes off.
+    fn go_on(
+        &mut self,
+        at: &Place<'_, H>,
+        exec: &mut Exec<FenceRef<H>>,
+        burst: &mut Burst,
+        turn: &mut u64,
+        clock: &mut Option<u64>,
+    ) -> Result<Option<Outcome>, Fault> {
+        let Place { gpu, node, job, space } = *at;
+        if !exec.may_be_logged() && !self.waking.is_over() {
+            // No packet before what the signals in front have let go is awake.
+            self.go_on_waking(gpu, node);
+            return Ok(None);
+        }
+        if let Some(queue) = job.queue
+            && let Some(progress) = exec.owed
+        {
+            let effect = self.processor(at, |processor| processor.signal_progress(job, queue.progress, progress))?;
+            self.apply(at, exec, effect)?;
+            self.draw_consequences(gpu, node, job, space, exec);
+            exec.owed = None;
+        }
+        if let Some(long) = exec.long {
+            if exec.buffer.is_some() {
+                // A command buffer that the operation writes is read anew.
+                burst.forget();
+            }
+            self.write_log(gpu, node, job);
+            if let Some(outcome) = self.step_operation(at, exec, long)? {
+                return Ok(Some(outcome));
+            }
+            return Ok(None);
+        }
+        if exec.wait.is_some() && !self.wait_over(gpu, node, job, space, exec)? {
+            return Ok(Some(Outcome::Parked));
+        }
+        self.write_own_entry(at, exec, clock)?;
+        if !burst.has(exec) {
+            // The end of a burst: the next signals have a time and a fence of their own.
+            *clock = None;
+            if exec.published == exec.consumed {
+                // What the last look has found is done.
+                self.pace.found(core::mem::take(&mut self.submissions), self.done);
+                exec.rests = self.pace.rests();
+            }
+            if exec.pending.as_ref().is_some_and(|pending| !pending.fresh) {
+                self.draw_consequences(gpu, node, job, space, exec);
+            }
+        }
+        exec.remember();
+        let fetched = match burst.fetch(&mut mmu(&mut self.tlb, gpu, node, space), exec) {
+            Ok(fetched) => fetched,
+            Err(NoPacket::Drained) => return Ok(Some(Outcome::Drained)),
+            // A queue without a connected doorbell may have lost its ring: user mode may free it. Then the queue
+            // has nothing to run and is no longer watched. Connecting a doorbell makes the engine look at the queue
+            // again.
+            Err(NoPacket::NoRing(_)) if is_watched_only(job) && self.tlb.lack.is_none() => {
+                if let Some(queue) = job.queue {
+                    node.stop_watching(queue, None);
+                }
+                return Ok(Some(Outcome::Drained));
+            }
+            Err(NoPacket::Fault(fault) | NoPacket::NoRing(fault)) => return Err(fault),
+        };
+        if exec.may_be_logged()
+            && (is_asked(node, *turn) || !self.waking.is_over())
+            && !matches!(Packet::decode(burst.packet(&fetched), job.privilege), Ok(Packet::Log(_)))
+        {
+            // The signal has no LOG: the stream may come off behind it, as behind any other packet. However many
+            // such signals follow each other, they do not keep the engine.
+            exec.is_not_logged();
+            return Ok(None);
+        }
+        let packets = match self.stretch(at, exec, burst, clock) {
+            0 => {
+                self.packet(at, exec, burst, &fetched, clock)?;
+                1
+            }
+            packets => packets,
+        };
+        *turn = turn.saturating_sub(PACKET * packets);
+        Ok(None)
     }
 
     /// Looks up. `Some`: the stream comes off.
@@ -383,8 +399,21 @@ impl<H: Host> Core<H> {
         exec: &mut Exec<FenceRef<H>>,
         turn: &mut u64,
     ) -> Result<Option<Outcome>, Fault> {
+        *turn = turn.saturating_sub(self.take_work(at.node));
+        let looked = self.look_around(at, exec, turn);
+        // What the look itself has cost is not the stream's: it may map as much as behind any other.
+        self.tlb.limit = self.tlb.work.saturating_add(STEP);
+        looked
+    }
+
+    /// What [`Self::look`] sees.
+    fn look_around(
+        &mut self,
+        at: &Place<'_, H>,
+        exec: &mut Exec<FenceRef<H>>,
+        turn: &mut u64,
+    ) -> Result<Option<Outcome>, Fault> {
         let Place { gpu, node, job, .. } = *at;
-        *turn = turn.saturating_sub(self.take_work(node));
         if self.wedged {
             return Ok(Some(Outcome::Budget));
         }

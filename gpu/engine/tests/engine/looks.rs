@@ -1,5 +1,5 @@
-//! What others bring an engine between two of its looks is bounded: queues that arrive, flushes, and write pointers that
-//! are watched. The engine looks up meanwhile, and nothing of it is lost.
+//! What others bring an engine between two of its looks is bounded: queues that arrive, flushes, and write pointers
+//! that are watched. The engine looks up meanwhile, and nothing of it is lost.
 
 use crate::preemption::BOUND;
 use crate::support::{Rig, TestQueue};
@@ -101,7 +101,7 @@ fn what_is_being_taken_in_is_let_go() {
     }
 }
 
-/// Of many flushes an engine serves two between two looks, in their order; each is a search, and is charged.
+/// Of many flushes an engine serves one between two looks, in their order; each is a search, and is charged.
 #[test]
 fn flushes_are_served_by_and_by() {
     let mut rig = Rig::new();
@@ -121,15 +121,15 @@ fn flushes_are_served_by_and_by() {
     let flushes: Vec<_> = (0..7).map(|_| rig.gpu.flush(process, 0, 0)).collect();
     let served = |rig: &Rig| flushes.iter().filter(|number| rig.gpu.flush_done(**number)).count();
     forget(&rig);
-    for served_by_now in [2, 4, 6, 7] {
+    for served_by_now in 1..=7 {
         assert!(!rig.engines[0].prepare_sleep());
         for engine in &mut rig.engines {
             engine.step();
         }
         assert_eq!(served(&rig), served_by_now);
     }
-    // 16 bytes for each window, at each of two searches.
-    assert!(most(&rig) >= 2 * 16 * 600, "{} for two searches", most(&rig));
+    // 16 bytes for each window.
+    assert!(most(&rig) >= 16 * 600, "{} for a search", most(&rig));
     assert_eq!(rig.gpu.host.mappings.load(Ordering::Relaxed), mapped);
 }
 

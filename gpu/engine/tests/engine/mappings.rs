@@ -204,8 +204,8 @@ fn an_engine_keeps_no_more_than_so_many_windows() {
     assert!(mapped <= 4096 + 64, "{mapped} mappings");
 }
 
-/// An engine with room for no more mappings than a packet needs goes on, whatever lies in the way: it unmaps all that it
-/// has, and not only as much as between two looks, before it tries again (DD-19).
+/// An engine with room for no more mappings than a packet needs goes on, whatever lies in the way: it unmaps all that
+/// it has, and not only as much as between two looks, before it tries again (DD-19).
 #[test]
 fn an_engine_with_few_places_for_mappings_gets_through() {
     for places in [14, 24] {

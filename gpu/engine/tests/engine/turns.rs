@@ -5,6 +5,7 @@ use crate::preemption::endless;
 use crate::support::{Rig, TestQueue};
 use gpu_engine::context::{Context, Process, Properties};
 use gpu_engine::fence_table::FenceTable;
+use gpu_engine::gpu::Gpu;
 use gpu_engine::queue::Queue;
 use gpu_engine::schedule::{Times, Turns};
 use gpu_engine::shared::Shared;
@@ -201,14 +202,24 @@ fn owners_of(rig: &mut Rig, turns: usize, queues: &[TestQueue]) -> Vec<usize> {
 /// `queue` becomes ready in the middle of the next turn, when the engine maps something, and the clock has gone on by
 /// `ticks`. Returns where the time at which it does will be.
 fn arrives(rig: &Rig, queue: &TestQueue, ticks: u64) -> Arc<AtomicU64> {
-    let (gpu, ready, at) = (rig.gpu.clone(), queue.queue.clone(), Arc::new(AtomicU64::new(0)));
-    let arrived = at.clone();
-    *rig.gpu.host.on_map.lock().unwrap() = Some(Box::new(move || {
+    let at = Arc::new(AtomicU64::new(0));
+    arrives_at(rig.gpu.clone(), queue.queue.clone(), ticks, 1, at.clone());
+    at
+}
+
+/// The same when the engine maps the page with the number `page` that it may write to, from 1 on.
+fn arrives_at(gpu: Shared<Gpu<Host>>, ready: Shared<Queue<Host>>, ticks: u64, page: u32, at: Arc<AtomicU64>) {
+    let host = gpu.clone();
+    *host.host.on_map.lock().unwrap() = Some(Box::new(move || {
+        let writes = gpu.host.asked.lock().unwrap().last().is_some_and(|(_, write)| *write);
+        let left = page - u32::from(writes);
+        if left != 0 {
+            return arrives_at(gpu, ready, ticks, left, at);
+        }
         let now = gpu.host.clock.fetch_add(ticks, Ordering::Relaxed) + ticks;
-        arrived.store(now, Ordering::Relaxed);
+        at.store(now, Ordering::Relaxed);
         gpu.make_ready(&ready);
     }));
-    at
 }
 
 /// A queue of `context` that is ready at the call of [`arrives`], with `packets` in its ring.
@@ -282,7 +293,9 @@ fn levels_of_the_real_time_band_are_followed() {
 /// `high` becomes ready in the middle of the first turn of `low`. For how long `low` has the engine from then on, by
 /// the clock.
 fn until_preempted(rig: &mut Rig, high: &TestQueue, low: &TestQueue) -> u64 {
-    let arrived = arrives(rig, high, 0);
+    // Behind control page, ring and command buffer: in the midst of it.
+    let arrived = Arc::new(AtomicU64::new(0));
+    arrives_at(rig.gpu.clone(), high.queue.clone(), 0, 4, arrived.clone());
     for _ in 0..1_000 {
         if owners(rig, 1, &[high, low]) == [0] {
             return rig.gpu.host.clock.load(Ordering::Relaxed) - arrived.load(Ordering::Relaxed);
