@@ -29,12 +29,13 @@ mod turn;
 mod waking;
 mod watched;
 
-use self::hot::Hot;
+use self::hot::HotQueue;
 use self::pace::Pace;
 use self::packets::Running;
-use self::watched::WatchedQueue;
+use self::waking::Waker;
+use self::watched::{Eyes, WatchedPointers};
 use crate::NoMemory;
-use crate::address_space::{AddressSpace, EVERY_PROCESS};
+use crate::address_space::EVERY_PROCESS;
 use crate::arrivals::Taken;
 use crate::command_processor::FenceRef;
 use crate::context::Context;
@@ -45,7 +46,6 @@ use crate::fence_table::FenceCache;
 use crate::gpu::Gpu;
 use crate::host::Host;
 use crate::log_batch::LogBatch;
-use crate::mmu::Mmu;
 use crate::mutation::Mutation;
 use crate::node::{Control, Node, Phase, attention};
 use crate::notice::Notice;
@@ -56,11 +56,10 @@ use crate::schedule::Schedule;
 use crate::shared::{Shared, try_box};
 use crate::slots::SlotId;
 use crate::stream::Burst;
-use crate::tlb::{Bus, Tlb};
+use crate::tlb::Tlb;
 use crate::trace::Event;
 use crate::waking::Waking;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 use gpu_wire::doorbell::{Model, token_of};
 
@@ -121,16 +120,14 @@ struct Core<H: Host> {
     entries: LogBatch,
     reports: Reports,
     watch: Watch<H>,
-    hot: Option<Hot<H>>,
+    hot: HotQueue<H>,
     pace: Pace,
     /// Submissions that were done since the last look at a write pointer, and when the last of them was.
     submissions: u32,
     done: u64,
     /// Queues that have arrived, and are not in the engine's own list.
     arriving: Taken<Queue<H>>,
-    /// Queues whose write pointer is watched, and the number of the change of the node's list that was seen last.
-    watched: Vec<WatchedQueue<H>>,
-    watched_at: u64,
+    watched: WatchedPointers<H>,
     schedule: Schedule<H>,
     /// The signals whose queues are not all awake.
     waking: Waking<H>,
@@ -183,21 +180,25 @@ impl<H: Host> Engine<H> {
     }
 
     /// The pages of all doorbells of this node's queues were rotated away: looks at each write pointer that is watched
-    /// once more, and watches none from then on. Queues that have work are ready behind it. An engine that is held
-    /// looks at nothing, and watches on.
-    pub fn last_look(&mut self) {
-        self.core.last_look(&self.gpu);
+    /// once more, and watches none from then on. Queues that have work are ready behind it. An engine that is held, and
+    /// one of an adapter that has stopped, looks at nothing, and watches on.
+    ///
+    /// Returns whether that is done. If not, step, and call it again: it looks as far as the engine goes between two
+    /// looks.
+    #[must_use]
+    pub fn last_look(&mut self) -> bool {
+        self.core.last_look(&self.gpu)
     }
 
     /// Returns whether the engine leaves out looks at the queue that ran last: what an idle step did not find, a later
     /// one may.
     pub fn is_resting(&self) -> bool {
-        self.core.hot.as_ref().is_some_and(Hot::is_resting)
+        self.core.hot.is_resting()
     }
 
     /// How often the engine has seen the list of watched write pointers change: where it has, a watch may have begun.
     pub fn watching_changes(&self) -> u64 {
-        self.core.watched_at
+        self.core.watched.seen()
     }
 
     /// About to sleep, or to pause. Returns whether there is no work, nor a write pointer to watch that the engine does
@@ -220,13 +221,12 @@ impl<H: Host> Core<H> {
             entries: LogBatch::new()?,
             reports: Reports::new()?,
             watch: Watch::new(&gpu.doorbells)?,
-            hot: None,
+            hot: HotQueue::new(),
             pace: Pace::new(gpu.host.clock_frequency()),
             submissions: 0,
             done: 0,
             arriving: Taken::none(),
-            watched: Vec::new(),
-            watched_at: 0,
+            watched: WatchedPointers::new(),
             schedule: Schedule::new(node)?,
             waking: Waking::new(),
             flushed: 0,
@@ -287,8 +287,9 @@ impl<H: Host> Core<H> {
             return Step::Worked;
         }
         let Some(queue) = self.next_ready(gpu, node) else {
-            if node.attention.load(Ordering::Relaxed) & attention::FLUSH != 0 || !self.arriving.is_empty() {
-                // Windows are left to be unmapped, or queues to be taken in.
+            let unmaps = node.attention.load(Ordering::Relaxed) & attention::FLUSH != 0;
+            if unmaps || !self.arriving.is_empty() || self.watched.is_amid() {
+                // Windows are left to be unmapped, queues to be taken in, or write pointers to be looked at.
                 return Step::Worked;
             }
             let waits =
@@ -306,6 +307,39 @@ impl<H: Host> Core<H> {
         work
     }
 
+    fn last_look(&mut self, gpu: &Gpu<H>) -> bool {
+        let node = &gpu.nodes[self.node];
+        if self.wedged || node.phase() != Phase::Running {
+            return true;
+        }
+        self.take_work(node);
+        let Self { tlb, schedule, .. } = self;
+        Eyes { gpu, node, tlb, schedule }.last_look()
+    }
+
+    /// Wakes some of the queues that signals have let go, as a step of its own. Returns whether there was anything to
+    /// do.
+    fn step_waking(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> bool {
+        if self.waking.is_over() {
+            return false;
+        }
+        // A step begins with a look.
+        self.take_work(node);
+        self.go_on_waking(gpu, node);
+        true
+    }
+
+    /// Wakes some of the queues that are left. Returns whether there may be more.
+    fn go_on_waking(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> bool {
+        let Self { waking, schedule, tlb, .. } = self;
+        Waker { gpu, node, schedule, work: &mut tlb.work }.go_on(waking)
+    }
+
+    /// There is no hot queue any more.
+    fn cool(&mut self) {
+        self.hot.cool(&mut self.watch);
+    }
+
     fn prepare_sleep(&mut self, gpu: &Gpu<H>) -> bool {
         let node = &gpu.nodes[self.node];
         node.prepare_sleep(&gpu.mutation);
@@ -315,7 +349,7 @@ impl<H: Host> Core<H> {
             || node.packets.is_busy()
             || !self.reports.is_empty()
             || node.retry_interrupt.load(Ordering::Relaxed)
-            || node.has_changed_watching(self.watched_at);
+            || node.has_changed_watching(self.watched.seen());
         if busy {
             node.awake();
         }
@@ -419,7 +453,7 @@ impl<H: Host> Core<H> {
         self.stuck = None;
         self.cool();
         self.watch.clear();
-        (self.watched, self.watched_at) = (Vec::new(), 0);
+        self.watched = WatchedPointers::new();
         bump(&node.counters.resets);
         node.trace.push(Event::Reset, 0);
         node.set_phase(Phase::Held, &gpu.mutation);
@@ -437,7 +471,7 @@ impl<H: Host> Core<H> {
         while self.next_ready(gpu, node).is_some() {}
         self.arriving = Taken::none();
         node.arrivals.take().for_each(drop);
-        self.watched.clear();
+        self.watched = WatchedPointers::new();
         while node.next_suspending(None).is_some() {}
         drop(node.take_interrupted());
     }
@@ -447,7 +481,8 @@ impl<H: Host> Core<H> {
         let doorbells = match gpu.doorbells.model {
             Model::Dedicated => {
                 self.watch.refresh(&gpu.doorbells, node.index);
-                self.look_at_hot(gpu, node);
+                let Self { hot, tlb, watch, pace, .. } = self;
+                hot.look(gpu, node, tlb, watch, pace);
                 let Self { watch, schedule, .. } = self;
                 watch.poll(&gpu.doorbells, |queue| {
                     bump(&node.counters.rings);
@@ -456,19 +491,20 @@ impl<H: Host> Core<H> {
                         return gpu.make_ready(queue);
                     }
                     bump(&queue.rings);
-                    list(schedule, node, queue);
+                    node.list(schedule, queue);
                     gpu.arrived(queue);
                 })
             }
             Model::Global => {
                 if let Some(value) = Watch::poll_global(&gpu.doorbells) {
                     bump(&node.counters.rings);
-                    gpu.rang_global(token_of(value));
+                    self.tlb.work += TURN_AROUND_COST * gpu.rang_global(token_of(value)) as u64;
                 }
                 gpu.any_global(node.index)
             }
         };
-        self.look_at_watched(gpu, node);
+        let Self { watched, tlb, schedule, .. } = self;
+        watched.look(&mut Eyes { gpu, node, tlb, schedule });
         match self.watched.is_empty() {
             _ if doorbells => Watched::Doorbells,
             false => Watched::WritePointers,
@@ -502,37 +538,19 @@ impl<H: Host> Core<H> {
 
     /// Returns whether a queue waits for its turn.
     fn has_ready(&self, node: &Node<H>) -> bool {
-        !self.schedule.is_empty() || self.has_arrivals(node) || self.hot_has_work()
+        !self.schedule.is_empty() || self.has_arrivals(node) || self.hot.has_work()
     }
 
     /// The queue whose turn it is.
     fn next_ready(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> Option<Shared<Queue<H>>> {
         self.take_in(node);
-        if let Some(queue) = self.take_hot(gpu, node) {
+        if let Some(queue) = self.hot.take(gpu, node, &mut self.schedule) {
             return Some(queue);
         }
-        let queue = self.schedule.next(&gpu.policy, || gpu.host.clock(), |queue| node.arrivals.add(queue))?;
+        let queue = self.schedule.next(&gpu.policy, || gpu.host.clock(), |queue| node.arrivals.add(queue));
+        self.tlb.work += TAKE_IN_COST * self.schedule.take_moved();
+        let queue = queue?;
         queue.take_turn(&gpu.mutation);
         Some(queue)
-    }
-}
-
-/// Puts a queue of the engine's own node into its list, once. A queue of another node would run on two engines.
-fn list<H: Host>(schedule: &mut Schedule<H>, node: &Node<H>, queue: &Shared<Queue<H>>) {
-    debug_assert_eq!(queue.context.node, node.index);
-    if !queue.mark_ready() {
-        return;
-    }
-    if let Err(queue) = schedule.add(queue.clone()) {
-        node.arrivals.add(queue);
-    }
-}
-
-/// The lookaside buffer `tlb` for a stream that runs in `space`.
-fn mmu<'a, H: Host>(tlb: &'a mut Tlb<H>, gpu: &'a Gpu<H>, node: &'a Node<H>, space: &'a AddressSpace<H>) -> Mmu<'a, H> {
-    Mmu {
-        tlb,
-        bus: Bus { tickets: &gpu.next_ticket, host: &gpu.host, counters: &node.counters, mutation: &gpu.mutation },
-        space,
     }
 }

@@ -166,15 +166,17 @@ struct List<Q> {
 }
 
 impl<Q> List<Q> {
-    /// The place of a queue whose value `current` reaches, and which was parked before the one of the order `until`.
-    fn reached(&self, current: u64, until: u64) -> Option<usize> {
+    /// The place of a queue whose value `current` reaches, and which was parked before the one of the order `until`;
+    /// and how many were searched for it.
+    fn reached(&self, current: u64, until: u64) -> (Option<usize>, usize) {
         let is_reached = |parked: &Parked<Q>| parked.value <= current && parked.order < until;
-        let first = self.heap.first().filter(|first| first.value <= current)?;
+        let Some(first) = self.heap.first().filter(|first| first.value <= current) else { return (None, 0) };
         if first.order < until {
-            return Some(0);
+            return (Some(0), 0);
         }
         // Only where a value went back, so that what a signal has let go waits again.
-        self.heap.iter().position(is_reached)
+        let at = self.heap.iter().position(is_reached);
+        (at, at.unwrap_or(self.heap.len()))
     }
 }
 
@@ -187,10 +189,28 @@ pub enum Park {
     Met,
 }
 
+/// What came of [`ParkingLot::wake_some`].
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Woken {
+    /// Queues that were taken out.
+    pub woken: u32,
+    /// What the searches count for, in queues that are woken.
+    pub searched: u32,
+    /// `until` for the next call; `None`: there is no more.
+    pub more: Option<u64>,
+}
+
+impl Woken {
+    /// What it counts for, in queues that are woken.
+    pub fn counted(&self) -> u32 {
+        self.woken.saturating_add(self.searched)
+    }
+}
+
 /// Queues that a signal takes out of the list in one section.
 const TOGETHER: usize = 8;
 /// Queues that are searched and count as one that is woken.
-const SEARCHED: u64 = 64;
+const SEARCHED: usize = 64;
 
 /// Queues parked on one fence, least value first: a signal costs the number of queues that it wakes.
 pub struct ParkingLot<H: Host, Q: Send> {
@@ -244,48 +264,53 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
 
     /// Takes out every queue whose value `current` reaches, with its ticket. After [`resolve`]. How many.
     pub fn wake(&self, current: u64, f: impl FnMut(Q, u64)) -> u32 {
-        self.wake_some(current, None, u32::MAX, f).0
+        self.wake_some(current, None, u32::MAX, f).woken
     }
 
     /// The same of `limit` queues at most, of those that were parked when the first call for the signal, which has
     /// `None` for `until`, looked for the first time: what parks behind that reads the value that it is woken for, and
     /// is no work without an end where the value went back meanwhile. Such waits that lie in front are searched, and
-    /// that counts against `limit`; a call takes out one queue at least, if there is one. Returns how many, and what
-    /// `until` is for the next call; `None`: there is no more.
+    /// that counts against `limit`; a call takes out one queue at least, if there is one.
     pub fn wake_some(
         &self,
         current: u64,
         mut until: Option<u64>,
         limit: u32,
         mut f: impl FnMut(Q, u64),
-    ) -> (u32, Option<u64>) {
+    ) -> Woken {
+        let mut found = Woken::default();
         if self.waiting.load(Ordering::Relaxed) == 0 {
-            return (0, None);
+            return found;
         }
-        let (mut n, mut searched) = (0_u32, 0_u32);
         loop {
             // Several in one section, since each queue that is made ready may park here again at once.
             let mut reached = [const { None }; TOGETHER];
+            let left = limit.saturating_sub(found.counted());
             let more = self.list.with(|list| {
                 let until = *until.get_or_insert(list.parked);
-                for place in reached.iter_mut().take(limit.saturating_sub(n).saturating_sub(searched) as usize) {
-                    let Some(at) = list.reached(current, until) else { return false };
+                for place in reached.iter_mut().take(left as usize) {
+                    let (at, searched) = list.reached(current, until);
+                    // CAST: at most as many as are parked.
+                    found.searched = found.searched.saturating_add((searched / SEARCHED) as u32);
+                    let Some(at) = at else { return false };
                     *place = Some(self.take(&mut list.heap, at));
                     if at != 0 {
                         // One search in a section; the next one says whether there are more.
-                        // CAST: at most as many as are parked.
-                        searched = searched.saturating_add((at as u64 / SEARCHED) as u32);
                         return true;
                     }
                 }
-                list.reached(current, until).is_some()
+                list.heap.first().is_some_and(|first| first.value <= current)
             });
             for parked in reached.into_iter().flatten() {
                 f(parked.queue, parked.ticket);
-                n += 1;
+                found.woken += 1;
             }
-            if !more || n.saturating_add(searched) >= limit {
-                return (n, until.filter(|_| more));
+            if !more {
+                return found;
+            }
+            if found.counted() >= limit {
+                found.more = until;
+                return found;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! The GPU as one object: its nodes, its doorbells, its slots. Drivers call it; engines run on it.
 
 use crate::NoMemory;
-use crate::address_space::EVERY_PROCESS;
+use crate::address_space::{AddressSpace, EVERY_PROCESS};
 use crate::context::{Context, Suspend};
 use crate::counters::{Totals, bump};
 use crate::doorbell::Doorbells;
@@ -12,6 +12,7 @@ use crate::flush::FlushBoard;
 use crate::host::{Host, Lock};
 use crate::member::Member;
 use crate::memory::Span;
+use crate::mmu::Mmu;
 use crate::monitored::MonitoredFences;
 use crate::mutation::{Chosen, Mutation};
 use crate::node::{Control, Node, Phase, attention, scan};
@@ -22,6 +23,7 @@ use crate::schedule::Policy;
 use crate::scheduling_log::Moment;
 use crate::shared::{Shared, try_box};
 use crate::slots::{SlotId, SlotTable};
+use crate::tlb::{Bus, Tlb};
 use crate::word::Word;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -133,6 +135,12 @@ impl<H: Host> Gpu<H> {
         fence::tickets(&self.next_ticket)
     }
 
+    /// The lookaside buffer `tlb` of `node` for a stream that runs in `space`.
+    pub(crate) fn mmu<'a>(&'a self, node: &'a Node<H>, space: &'a AddressSpace<H>, tlb: &'a mut Tlb<H>) -> Mmu<'a, H> {
+        let Self { next_ticket: tickets, host, mutation, .. } = self;
+        Mmu { tlb, bus: Bus { tickets, host, counters: &node.counters, mutation }, space }
+    }
+
     /// Counters of all nodes.
     pub fn totals(&self) -> Totals {
         self.nodes.iter().fold(Totals::default(), |sum, node| sum + node.counters.read())
@@ -185,14 +193,20 @@ impl<H: Host> Gpu<H> {
             self.nodes[queue.context.node].stop_watching(queue, None);
         }
         self.take_global(|connected| Shared::ptr_eq(&connected.queue, queue));
-        if let Some(mut exec) = queue.exec.take() {
-            abandon(&mut exec);
-            queue.exec.put(exec, &self.mutation);
-        }
+        self.let_go_of(queue);
         // The queue's work may have been the last of its context, which is idle then.
         let node = &self.nodes[queue.context.node];
         if node.log_moment(self, &queue.context, Moment::Left, None) && node.attend(attention::LOG) {
             self.kick(node.index);
+        }
+    }
+
+    /// A queue that was destroyed waits for no fence any more, unless the engine is on it. Called again when the engine
+    /// is off it ([`Self::is_on`]): the wait may have begun while the queue was destroyed.
+    pub fn let_go_of(&self, queue: &Queue<H>) {
+        if let Some(mut exec) = queue.exec.take() {
+            abandon(&mut exec);
+            queue.exec.put(exec, &self.mutation);
         }
     }
 
@@ -264,19 +278,21 @@ impl<H: Host> Gpu<H> {
         }
     }
 
-    /// The global doorbell rang: every connected queue is looked at, the named one first.
-    pub(crate) fn rang_global(&self, named: Option<Token>) {
+    /// The global doorbell rang: every connected queue is looked at, the named one first. Returns how many there are.
+    pub(crate) fn rang_global(&self, named: Option<Token>) -> usize {
         let mut kick = [false; NODE_COUNT];
-        self.connected.with(|l| {
+        let count = self.connected.with(|l| {
             let name = |c: &&Connected<H>| named == Some(token(c.queue.slot));
             l.iter().filter(name).for_each(|c| bump(&c.queue.rings));
             for Connected { queue, .. } in l.iter().filter(name).chain(l.iter().filter(|c| !name(c))) {
                 kick[queue.context.node] |= self.nodes[queue.context.node].make_ready(queue);
             }
+            l.len()
         });
         for (node, _) in kick.iter().enumerate().filter(|(_, k)| **k) {
             self.kick(node);
         }
+        count
     }
 
     /// Returns whether the engine of `node` looks for rings of the global doorbell.

@@ -13,6 +13,7 @@ use crate::notice::{CAPACITY, Mailbox};
 use crate::outbox::Scan;
 use crate::packet_node::Packets;
 use crate::queue::Queue;
+use crate::schedule::Schedule;
 use crate::scheduling_log::SchedulingLog;
 use crate::shared::Shared;
 use crate::trace::Trace;
@@ -43,8 +44,8 @@ pub mod attention {
 pub use crate::handshake::{Control, Phase};
 pub use crate::outbox::scan;
 
-/// A queue whose write pointer is watched, and the number of the doorbell that was disconnected last.
-type WatchedQueue<H> = (Shared<Queue<H>>, u64);
+/// A queue that the OS has disconnected, and the number of the doorbell that was disconnected last.
+type Disconnected<H> = (Shared<Queue<H>>, u64);
 
 /// One node.
 pub struct Node<H: Host> {
@@ -77,7 +78,7 @@ pub struct Node<H: Host> {
     pub(crate) arrivals: Arrivals<Queue<H>>,
     suspending: H::Lock<VecDeque<Shared<Context<H>>>>,
     /// Queues that were disconnected by the OS and whose write pointer must still be watched.
-    watching: H::Lock<Vec<WatchedQueue<H>>>,
+    watching: H::Lock<Vec<Disconnected<H>>>,
     watching_len: AtomicU32,
     /// Raised when `watching` changes.
     watching_changes: AtomicU64,
@@ -245,7 +246,7 @@ impl<H: Host> Node<H> {
     pub(crate) fn stop_watching(&self, queue: &Shared<Queue<H>>, doorbell: Option<u64>) {
         let found = self.watching.with(|l| {
             let meant = |last: u64| doorbell.is_none_or(|doorbell| doorbell == last);
-            let at = l.iter().position(|(q, last)| Shared::ptr_eq(q, queue) && meant(*last))?;
+            let at = l.iter().rposition(|(q, last)| Shared::ptr_eq(q, queue) && meant(*last))?;
             let queue = l.swap_remove(at);
             // CAST: as many as there are queues.
             self.watching_len.store(l.len() as u32, Ordering::Release);
@@ -255,15 +256,9 @@ impl<H: Host> Node<H> {
         drop(found);
     }
 
-    /// Stops to watch the write pointer of one queue, whichever. `None`: none is watched.
-    pub(crate) fn stop_watching_any(&self) -> Option<Shared<Queue<H>>> {
-        self.watching.with(|l| {
-            let (queue, _) = l.pop()?;
-            // CAST: as many as there are queues.
-            self.watching_len.store(l.len() as u32, Ordering::Release);
-            self.watching_changes.fetch_add(1, Ordering::Release);
-            Some(queue)
-        })
+    /// A queue whose write pointer is watched, whichever, and the number of its doorbell that was disconnected last.
+    pub(crate) fn any_watched(&self) -> Option<(Shared<Queue<H>>, u64)> {
+        self.watching.with(|l| l.last().cloned())
     }
 
     /// Returns whether the write pointer of a queue is watched. A hint.
@@ -288,6 +283,17 @@ impl<H: Host> Node<H> {
         let room = to.capacity();
         self.watching.with(|l| to.extend(l.iter().take(room).map(|(queue, _)| queue.clone().into())));
         changes
+    }
+
+    /// Engine: puts a queue of this node into its list `schedule`, once. A queue of another node would run on two engines.
+    pub(crate) fn list(&self, schedule: &mut Schedule<H>, queue: &Shared<Queue<H>>) {
+        debug_assert_eq!(queue.context.node, self.index);
+        if !queue.mark_ready() {
+            return;
+        }
+        if let Err(queue) = schedule.add(queue.clone()) {
+            self.arrivals.add(queue);
+        }
     }
 
     /// What the engine is told to be.

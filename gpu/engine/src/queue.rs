@@ -176,10 +176,11 @@ impl<H: Host> Queue<H> {
         word & 1 != 0
     }
 
-    /// Ends the wait `ticket` that a signal took it out of at the GPU time `at`. The caller then makes it ready.
+    /// Ends the wait `ticket` that a signal took it out of at the GPU time `at`. The caller then makes it ready. A wait
+    /// that is over already is not ended again: the one behind it has a greater ticket.
     pub fn wake(&self, ticket: u64, granted: bool, at: u64) {
         self.woken_at.store(at, Ordering::Relaxed);
-        self.woken.store(Self::woken_word(ticket, granted), Ordering::Release);
+        self.woken.fetch_max(Self::woken_word(ticket, granted), Ordering::Release);
     }
 
     /// Both logs of native fences: waits, signals.

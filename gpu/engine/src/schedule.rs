@@ -256,6 +256,8 @@ pub(crate) struct Schedule<H: Host> {
     grace: Option<u64>,
     /// That queue, behind a turn in its grace period: the next turn is its own.
     held: Option<Shared<Queue<H>>>,
+    /// Queues that [`Self::follow`] has put to their places anew: see [`Self::take_moved`].
+    moved: u64,
     /// A queue was added since this was looked at.
     has_changed: bool,
     /// The change of the policy that was followed last.
@@ -278,6 +280,7 @@ impl<H: Host> Schedule<H> {
             running: Running::default(),
             grace: None,
             held: None,
+            moved: 0,
             has_changed: false,
             followed: 0,
         })
@@ -331,10 +334,16 @@ impl<H: Host> Schedule<H> {
             band.ready = 0;
         }
         self.ready = 0;
+        self.moved += all.len() as u64;
         for Ready { order, queue, .. } in all {
             self.insert(queue, order).unwrap_or_else(&mut refused);
         }
         self.followed = changes;
+    }
+
+    /// Queues that were put to their places anew since the last call.
+    pub fn take_moved(&mut self) -> u64 {
+        core::mem::take(&mut self.moved)
     }
 
     /// Returns whether no queue is ready.

@@ -60,13 +60,18 @@ pub fn run<P: Platform>(
     let wake = gpu.host.wake(node);
     let mut rest = Rest::default();
     loop {
+        let mut looks_on = false;
         if gpu.host.power().is_owed(node) {
             if gpu.mutation.is(Mutation::CompletesEarly) {
                 timer.wait(irql, wake, PAUSE);
             }
-            complete_f1(irql, gpu, &mut engine, node);
+            looks_on = !complete_f1(irql, gpu, &mut engine, node);
         }
-        let step = gpu.host.keeper().during(node, || engine.step());
+        let step = match gpu.host.keeper().during(node, || engine.step()) {
+            // There are write pointers left, for another last look.
+            Step::Idle(_) if looks_on => Step::Worked,
+            step => step,
+        };
         gpu.host.answers().announce();
         match step {
             Step::Worked => {
@@ -81,7 +86,9 @@ pub fn run<P: Platform>(
             }
             Step::Stopped => {
                 // A device that stops owes nothing.
-                complete_f1(irql, gpu, &mut engine, node);
+                if gpu.host.power().is_owed(node) {
+                    complete_f1(irql, gpu, &mut engine, node);
+                }
                 return;
             }
             Step::Idle(watched) => {
@@ -142,14 +149,16 @@ pub fn run<P: Platform>(
 }
 
 /// The OS has told the engine F1, every doorbell of its node was disconnected, and its page rotated: looks once more at
-/// what is watched, and says that it is in F1.
-fn complete_f1<P: Platform>(irql: &Passive, gpu: &Gpu<P>, engine: &mut Engine<EngineHost<P>>, node: usize) {
-    if gpu.host.power().pays(node) {
-        engine.last_look();
-        if !gpu.mutation.is(Mutation::CompletesEarly) {
-            gpu.host.complete_f_state(irql, node);
-        }
+/// what is watched, and says that it is in F1. Returns whether it has; if not, the engine makes a step first, and looks
+/// on.
+fn complete_f1<P: Platform>(irql: &Passive, gpu: &Gpu<P>, engine: &mut Engine<EngineHost<P>>, node: usize) -> bool {
+    if !engine.last_look() {
+        return false;
     }
+    if gpu.host.power().pays(node) && !gpu.mutation.is(Mutation::CompletesEarly) {
+        gpu.host.complete_f_state(irql, node);
+    }
+    true
 }
 
 /// What an engine does between its last work and its next.

@@ -119,6 +119,7 @@ impl<P: Platform> HwQueue<P> {
         let started = &queue.counted.started;
         started.gpu.destroy_queue(&queue.engine);
         gone::queue(irql, started, &queue.engine);
+        started.gpu.let_go_of(&queue.engine);
         queue.engine.bind(None);
         for log in queue.engine.logs() {
             log.with(gpu_engine::fence_log::Log::clear);

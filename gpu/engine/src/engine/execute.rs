@@ -1,7 +1,7 @@
 //! One packet of a turn: what it says is decoded and carried out, and what that brings about is noted or drawn.
 
 use super::turn::Place;
-use super::{Core, mmu};
+use super::Core;
 use crate::command_processor::{Effect, FenceRef, Processor, Unit, entry};
 use crate::counters::{add, bump};
 use crate::exec::{Exec, Pending, Synced};
@@ -112,7 +112,7 @@ impl<H: Host> Core<H> {
     /// Runs `f` with the engine's command processor.
     pub(super) fn processor<R>(&mut self, at: &Place<'_, H>, f: impl FnOnce(&mut Processor<'_, '_, H>) -> R) -> R {
         let unit = Unit { node: at.node.ordinal(), monitored: at.gpu.monitored };
-        let mut mmu = mmu(&mut self.tlb, at.gpu, at.node, at.space);
+        let mut mmu = at.gpu.mmu(at.node, at.space, &mut self.tlb);
         f(&mut Processor { mmu: &mut mmu, fences: &mut self.fences, scratch: &mut self.scratch, unit })
     }
 

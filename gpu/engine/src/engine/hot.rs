@@ -8,15 +8,18 @@
 //!
 //! Where submissions follow each other, the engine rests between its looks: `pace.rs`.
 
-use super::{Core, list};
+use super::pace::Pace;
 use crate::counters::bump;
+use crate::doorbell::Watch;
 use crate::exec::{Binding, Exec};
 use crate::gpu::Gpu;
 use crate::host::Host;
 use crate::mutation::Mutation;
 use crate::node::Node;
 use crate::queue::Queue;
+use crate::schedule::Schedule;
 use crate::shared::Shared;
+use crate::tlb::Tlb;
 use crate::word::{Ordering, Word};
 use gpu_wire::GpuVa;
 use gpu_wire::doorbell::Model;
@@ -26,7 +29,7 @@ use gpu_wire::doorbell::Model;
 const LOOKS: u32 = if cfg!(feature = "explore") { 2 } else { 500 };
 
 /// The hot queue.
-pub(super) struct Hot<H: Host> {
+struct Hot<H: Host> {
     queue: Shared<Queue<H>>,
     control: GpuVa,
     /// Where its next packet begins.
@@ -41,55 +44,68 @@ pub(super) struct Hot<H: Host> {
     has_work: bool,
 }
 
-impl<H: Host> Hot<H> {
+/// The hot queue, or none.
+pub(super) struct HotQueue<H: Host>(Option<Hot<H>>);
+
+impl<H: Host> HotQueue<H> {
+    /// None.
+    pub fn new() -> Self {
+        Self(None)
+    }
+
     /// Returns whether the next look is left out.
     pub fn is_resting(&self) -> bool {
-        self.rest != 0
+        self.0.as_ref().is_some_and(|hot| hot.rest != 0)
     }
-}
 
-impl<H: Host> Core<H> {
-    /// `queue` ran dry: it is the hot queue from now on, if its doorbell is this node's.
-    pub(super) fn warm<F>(&mut self, gpu: &Gpu<H>, queue: &Shared<Queue<H>>, exec: &Exec<F>) {
+    /// `queue` ran dry: it is the hot queue from now on, if its doorbell is this node's, and `watch` passes that over.
+    pub fn warm<F>(
+        &mut self,
+        gpu: &Gpu<H>,
+        watch: &mut Watch<H>,
+        pace: &Pace,
+        queue: &Shared<Queue<H>>,
+        exec: &Exec<F>,
+    ) {
         let dedicated = gpu.doorbells.model == Model::Dedicated;
         let Some(Binding { ring, control, geometry }) = exec.binding.filter(|_| dedicated && LOOKS != 0) else {
-            return self.cool();
+            return self.cool(watch);
         };
-        if !self.watch.pass_over(queue) {
-            return self.cool();
+        if !watch.pass_over(queue) {
+            return self.cool(watch);
         }
         let next = GpuVa(ring.0 + geometry.spans(exec.consumed, 8).first);
-        let (queue, consumed, rest) = (queue.clone(), exec.consumed, self.pace.rest());
-        self.hot = Some(Hot { queue, control, next, consumed, looks: LOOKS, rest, has_work: false });
+        let (queue, consumed, rest) = (queue.clone(), exec.consumed, pace.rest());
+        self.0 = Some(Hot { queue, control, next, consumed, looks: LOOKS, rest, has_work: false });
     }
 
     /// There is no hot queue any more.
-    pub(super) fn cool(&mut self) {
-        self.watch.pass_over_none();
-        self.hot = None;
+    pub fn cool(&mut self, watch: &mut Watch<H>) {
+        watch.pass_over_none();
+        self.0 = None;
     }
 
     /// Looks at the hot queue.
-    pub(super) fn look_at_hot(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
-        let Some(hot) = self.hot.as_mut().filter(|hot| !hot.has_work) else { return };
+    pub fn look(&mut self, gpu: &Gpu<H>, node: &Node<H>, tlb: &Tlb<H>, watch: &mut Watch<H>, pace: &Pace) {
+        let Some(hot) = self.0.as_mut().filter(|hot| !hot.has_work) else { return };
         let space = hot.queue.context.space.id().number;
-        let pointer = self.tlb.cached(space, hot.control, false).filter(|_| self.watch.passes_over());
-        let Some(pointer) = pointer else { return self.cool() };
+        let pointer = tlb.cached(space, hot.control, false).filter(|_| watch.passes_over());
+        let Some(pointer) = pointer else { return self.cool(watch) };
         if hot.looks == 0 {
             // ORDERING[DB-1]: the doorbell is read before the write pointer: what it said is served.
-            let rung = self.watch.rung(&gpu.doorbells);
+            let rung = watch.rung(&gpu.doorbells);
             if pointer.load(Ordering::Acquire) == hot.consumed || gpu.mutation.is(Mutation::NotesUnserved) {
-                self.watch.note(rung);
+                watch.note(rung);
             }
-            return self.cool();
+            return self.cool(watch);
         }
         hot.looks -= 1;
         if hot.rest != 0 {
             hot.rest -= 1;
             return;
         }
-        if !self.pace.rests()
-            && let Some(line) = self.tlb.cached(space, hot.next, false)
+        if !pace.rests()
+            && let Some(line) = tlb.cached(space, hot.next, false)
         {
             core::hint::black_box(line.load(Ordering::Relaxed));
         }
@@ -102,20 +118,20 @@ impl<H: Host> Core<H> {
     }
 
     /// Returns whether the hot queue has work.
-    pub(super) fn hot_has_work(&self) -> bool {
-        self.hot.as_ref().is_some_and(|hot| hot.has_work)
+    pub fn has_work(&self) -> bool {
+        self.0.as_ref().is_some_and(|hot| hot.has_work)
     }
 
     /// Takes the hot queue out, if it has work: it has the next turn where no other waits for one, and else a place
-    /// among them.
-    pub(super) fn take_hot(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> Option<Shared<Queue<H>>> {
-        let hot = self.hot.take_if(|hot| hot.has_work)?;
-        if self.schedule.is_empty() {
-            self.schedule.begin_alone(&gpu.policy, &hot.queue);
-            return Some(hot.queue);
+    /// in `schedule`, among them.
+    pub fn take(&mut self, gpu: &Gpu<H>, node: &Node<H>, schedule: &mut Schedule<H>) -> Option<Shared<Queue<H>>> {
+        let Hot { queue, .. } = self.0.take_if(|hot| hot.has_work)?;
+        if schedule.is_empty() {
+            schedule.begin_alone(&gpu.policy, &queue);
+            return Some(queue);
         }
-        list(&mut self.schedule, node, &hot.queue);
-        gpu.arrived(&hot.queue);
+        node.list(schedule, &queue);
+        gpu.arrived(&queue);
         None
     }
 }

@@ -1,7 +1,7 @@
 //! What a turn tells user mode in the control page of a ring: the read pointer, and the fault that stopped the queue.
 
 use super::turn::Place;
-use super::{Core, mmu};
+use super::Core;
 use crate::address_space::EVERY_PROCESS;
 use crate::command_processor::FenceRef;
 use crate::counters::bump;
@@ -44,7 +44,7 @@ impl<H: Host> Core<H> {
         // ORDERING[RING-1]: Release: the packets were copied out before user mode may write over them. A control page
         // that went away is noticed at the next fetch.
         let pointer = GpuVa(binding.control.0 + ring::READ_POINTER as u64);
-        let mut mmu = mmu(&mut self.tlb, at.gpu, at.node, at.space);
+        let mut mmu = at.gpu.mmu(at.node, at.space, &mut self.tlb);
         let stored = !matches!(mmu.store_aside(pointer, retired), Stored::NoMemory | Stored::Later);
         if stored {
             exec.reported = retired;
@@ -81,7 +81,7 @@ impl<H: Host> Core<H> {
             self.tlb.limit = u64::MAX;
             for (offset, value) in report {
                 let word = GpuVa(binding.control.0 + offset as u64);
-                let mut mmu = mmu(&mut self.tlb, gpu, node, space);
+                let mut mmu = gpu.mmu(node, space, &mut self.tlb);
                 if mmu.store_aside(word, value) == Stored::NoMemory && core::mem::take(&mut gives_back) {
                     // The engine gives back what it has mapped: here as much as one page takes, once for all words, and
                     // the rest between its next steps.

@@ -97,12 +97,14 @@ impl<H: Host> Core<H> {
                 Ok((Packet::Fill(b), _))
                     if operates && signals.is_none() && !burst.is_of(exec, b.address, b.length) =>
                 {
+                    self.begun(gpu, node, queue, None);
                     let Some(filled) = ops::fill_short(&mut self.tlb, number, b) else { break };
                     (moved, operations) = (moved + filled, operations + 1);
                 }
                 Ok((Packet::Copy(b), _))
                     if operates && signals.is_none() && !burst.is_of(exec, b.destination, b.length) =>
                 {
+                    self.begun(gpu, node, queue, None);
                     let Some(copied) = ops::copy_short(&mut self.tlb, number, b) else { break };
                     (moved, operations) = (moved + copied, operations + 1);
                 }
@@ -114,6 +116,10 @@ impl<H: Host> Core<H> {
         }
         if packets == 0 {
             return 0;
+        }
+        if operations != 0 {
+            // What they took is not the signal's.
+            *clock = None;
         }
         if let Some(signals) = signals {
             if signals.address == queue.progress {

@@ -1,7 +1,8 @@
 //! What waits and signals bring about: queues park and wake, and the CPU is interrupted.
 
 use super::turn::Place;
-use super::{Core, mmu};
+use super::Core;
+use super::waking::Waker;
 use crate::address_space::AddressSpace;
 use crate::command_processor::{FenceRef, Job};
 use crate::consequences::{self, Agent};
@@ -38,7 +39,7 @@ impl<H: Host> Core<H> {
     ) -> Result<(), Fault> {
         let (Some(wait), Some(queue)) = (&mut exec.wait, job.queue) else { return Ok(()) };
         wait.ticket = gpu.new_ticket();
-        let mut mmu = mmu(&mut self.tlb, gpu, node, space);
+        let mut mmu = gpu.mmu(node, space, &mut self.tlb);
         // Without memory for the mapping the queue looks again at its next turn, as if woken.
         let look_later = || queue.wake(wait.ticket, false, gpu.host.clock());
         let word = mmu.word(wait.address, false).inspect_err(|_| look_later())?;
@@ -76,7 +77,7 @@ impl<H: Host> Core<H> {
         exec: &mut Exec<FenceRef<H>>,
     ) -> Result<(), Fault> {
         let (Some(wait), Some(queue)) = (&exec.wait, job.queue) else { return Ok(()) };
-        let mut mmu = mmu(&mut self.tlb, gpu, node, space);
+        let mut mmu = gpu.mmu(node, space, &mut self.tlb);
         let look_later = || queue.wake(wait.ticket, false, gpu.host.clock());
         let word = mmu.word(wait.address, false).inspect_err(|_| look_later())?;
         let unmet = || word.load(Ordering::Acquire) < wait.value;
@@ -108,7 +109,7 @@ impl<H: Host> Core<H> {
         }
         let met = Queue::<H>::is_granted(woken)
             || wait.open.fence.is_always_signaled()
-            || mmu(&mut self.tlb, gpu, node, space).word(wait.address, false)?.load(Ordering::Acquire) >= wait.value;
+            || gpu.mmu(node, space, &mut self.tlb).word(wait.address, false)?.load(Ordering::Acquire) >= wait.value;
         if !met {
             // The queue was taken out to look for itself, and it is not time yet.
             queue.woken.store(0, Ordering::Relaxed);
@@ -183,12 +184,14 @@ impl<H: Host> Agent for Drawing<'_, '_, H> {
 
     fn wake(&mut self) {
         let Pending { open, value, before, .. } = self.pending;
-        self.core.wake_waiters(self.at.gpu, self.at.node, &open.fence, *value, *before);
+        let Place { gpu, node, .. } = self.at;
+        let Core { waking, schedule, tlb, .. } = &mut *self.core;
+        Waker { gpu, node, schedule, work: &mut tlb.work }.begin(waking, &open.fence, *value, *before);
     }
 
     fn is_awaited(&mut self) -> bool {
         let Place { gpu, node, space, .. } = self.at;
-        let mut mmu = mmu(&mut self.core.tlb, gpu, node, space);
+        let mut mmu = gpu.mmu(node, space, &mut self.core.tlb);
         // A MonitoredValue that cannot be read: interrupt. A spurious one is allowed, a lost one is not.
         let monitored = mmu.word_at_once(self.pending.open.monitored, false);
         monitored.map_or(true, |word| fence::wants_interrupt(&word, self.pending.value))

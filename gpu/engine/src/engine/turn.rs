@@ -4,7 +4,7 @@
 //! resets, and it comes off when the turn is over and others wait. So a stream comes off anywhere: between two packets,
 //! inside a command buffer, inside an operation ([`crate::exec`]).
 
-use super::{Core, Step, list, mmu};
+use super::{Core, Step};
 use crate::address_space::{AddressSpace, EVERY_PROCESS};
 use crate::command_processor::{FenceRef, Job};
 use crate::counters::{add, bump};
@@ -173,7 +173,8 @@ impl<H: Host> Core<H> {
         }
         self.pace.found(core::mem::take(&mut self.submissions), self.done);
         if outcome == Outcome::Drained && !stays_ready && queue.user_mode {
-            self.warm(gpu, queue, &exec);
+            let Self { hot, watch, pace, .. } = self;
+            hot.warm(gpu, watch, pace, queue, &exec);
         } else {
             self.cool();
         }
@@ -191,7 +192,7 @@ impl<H: Host> Core<H> {
         } else {
             self.schedule.end_grace();
             if stays_ready || (!queue.user_mode && queue.has_submissions() && outcome == Outcome::Drained) {
-                list(&mut self.schedule, node, queue);
+                node.list(&mut self.schedule, queue);
             }
         }
         queue.set_parked(outcome == Outcome::Parked && !stays_ready);
@@ -277,7 +278,7 @@ impl<H: Host> Core<H> {
     }
 
     fn stream(&mut self, at: &Place<'_, H>, exec: &mut Exec<FenceRef<H>>, burst: &mut Burst) -> Result<Outcome, Fault> {
-        let Place { gpu, node, job, space } = *at;
+        let job = at.job;
         let mut turn = TURN;
         let mut clock = None;
         (exec.looked, exec.rests) = (None, self.pace.rests());
@@ -358,7 +359,7 @@ impl<H: Host> Core<H> {
             }
         }
         exec.remember();
-        let fetched = match burst.fetch(&mut mmu(&mut self.tlb, gpu, node, space), exec) {
+        let fetched = match burst.fetch(&mut gpu.mmu(node, space, &mut self.tlb), exec) {
             Ok(fetched) => fetched,
             Err(NoPacket::Drained) => return Ok(Some(Outcome::Drained)),
             // A queue without a connected doorbell may have lost its ring: user mode may free it. Then the queue
@@ -542,7 +543,7 @@ impl<H: Host> Core<H> {
             return Ok(None);
         }
         bump(&node.counters.steps);
-        let bytes = match ops::advance(long, &mut mmu(&mut self.tlb, gpu, node, space))? {
+        let bytes = match ops::advance(long, &mut gpu.mmu(node, space, &mut self.tlb))? {
             Advance::Done(bytes) => {
                 exec.long = None;
                 bytes

@@ -1,24 +1,47 @@
 //! Write pointers of queues that the OS has disconnected, and whose last ring may still be under way: the engine looks
 //! at them until the page of the doorbell is known to be rotated.
+//!
+//! A round of looks takes as many steps of the engine as it must: between two of them it looks up. An adapter that has
+//! stopped looks at nothing, since that would map what the OS takes as unmapped.
 
-use super::{Core, list, mmu};
 use crate::exec::Binding;
 use crate::gpu::Gpu;
 use crate::host::Host;
 use crate::mmu::Stored;
-use crate::node::{Node, Phase, attention};
+use crate::node::{Node, attention};
 use crate::queue::Queue;
+use crate::schedule::Schedule;
 use crate::shared::Shared;
 use crate::tlb::Tlb;
 use crate::word::{Ordering, Word};
+use alloc::vec::Vec;
 
-/// Write pointers that are looked at before the engine looks up.
+/// Write pointers that are looked at before the engine looks up; fewer where their pages must be mapped.
 const LOOKED_AT_ONCE: usize = 64;
 /// What a look counts for, in bytes moved: two cache lines that other processors write.
 const LOOK_COST: u64 = 1 << 10;
 
+/// What looks at write pointers.
+pub(super) struct Eyes<'a, H: Host> {
+    pub gpu: &'a Gpu<H>,
+    pub node: &'a Node<H>,
+    pub tlb: &'a mut Tlb<H>,
+    pub schedule: &'a mut Schedule<H>,
+}
+
+/// The engine's own list of the write pointers that it watches.
+pub(super) struct WatchedPointers<H: Host> {
+    queues: Vec<WatchedQueue<H>>,
+    /// The number of the change of the node's list that was seen last.
+    seen: u64,
+    /// The one that the round comes to next.
+    next: usize,
+    /// A round has begun and is not over.
+    is_amid: bool,
+}
+
 /// A queue whose write pointer is watched.
-pub(super) struct WatchedQueue<H: Host> {
+struct WatchedQueue<H: Host> {
     queue: Shared<Queue<H>>,
     /// Its ring, and the number of the change that brought it; `None` before the first look.
     ring: Option<(u64, Option<Binding>)>,
@@ -56,68 +79,103 @@ enum Published {
     NoRing,
     /// The host has no memory for the mapping now.
     Unknown,
+    /// The engine must look up before its page is mapped.
+    Later,
 }
 
-impl<H: Host> Core<H> {
-    /// Looks at every write pointer that is watched, or at some, where something is asked of the engine meanwhile.
-    pub(super) fn look_at_watched(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
-        if self.watched.is_empty() && !node.has_changed_watching(self.watched_at) {
+impl<H: Host> WatchedPointers<H> {
+    /// None.
+    pub fn new() -> Self {
+        Self { queues: Vec::new(), seen: 0, next: 0, is_amid: false }
+    }
+
+    /// Returns whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// The number of the change of the node's list that was seen last.
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
+    /// Returns whether a round of looks has begun and is not over.
+    pub fn is_amid(&self) -> bool {
+        self.is_amid
+    }
+
+    /// Goes on with the round, or begins another: as far as the engine goes between two looks of its own.
+    pub fn look(&mut self, eyes: &mut Eyes<'_, H>) {
+        let node = eyes.node;
+        if self.queues.is_empty() && !node.has_changed_watching(self.seen) {
             return;
         }
-        self.watched_at = node.watched(self.watched_at, &mut self.watched);
-        let (mut watched, mut looked) = (core::mem::take(&mut self.watched), 0);
-        for its in &mut watched {
-            if looked == LOOKED_AT_ONCE {
-                looked = 0;
-                self.take_work(node);
-                if node.attention.load(Ordering::Relaxed) & !attention::HALT != 0 {
-                    break;
+        self.is_amid = false;
+        if is_halted(node) {
+            return;
+        }
+        self.seen = node.watched(self.seen, &mut self.queues);
+        let end = self.queues.len().min(self.next + LOOKED_AT_ONCE);
+        while let Some(its) = self.queues.get_mut(self.next).filter(|_| self.next < end) {
+            eyes.tlb.work += LOOK_COST;
+            let ring = its.ring();
+            match eyes.published(&its.queue, ring) {
+                Published::Nothing | Published::Unknown => {}
+                Published::Work => node.list(eyes.schedule, &its.queue),
+                Published::NoRing => node.stop_watching(&its.queue, None),
+                Published::Later => {
+                    self.is_amid = true;
+                    return;
                 }
             }
-            looked += 1;
-            self.tlb.work += LOOK_COST;
-            let ring = its.ring();
-            match published(&mut self.tlb, gpu, node, &its.queue, ring) {
-                Published::Nothing | Published::Unknown => {}
-                Published::Work => list(&mut self.schedule, node, &its.queue),
-                Published::NoRing => node.stop_watching(&its.queue, None),
-            }
+            self.next += 1;
         }
-        self.watched = watched;
-    }
-
-    pub(super) fn last_look(&mut self, gpu: &Gpu<H>) {
-        let node = &gpu.nodes[self.node];
-        if self.wedged || node.phase() != Phase::Running {
-            return;
-        }
-        while let Some(queue) = node.stop_watching_any() {
-            // What cannot be told now is looked at in a turn.
-            let found = published(&mut self.tlb, gpu, node, &queue, queue.binding());
-            if matches!(found, Published::Work | Published::Unknown) {
-                list(&mut self.schedule, node, &queue);
-            }
+        self.is_amid = self.next < self.queues.len();
+        if !self.is_amid {
+            self.next = 0;
         }
     }
 }
 
-/// Looks at the write pointer of `queue`, whose doorbell the OS has disconnected, in the control page of `ring`.
-fn published<H: Host>(
-    tlb: &mut Tlb<H>,
-    gpu: &Gpu<H>,
-    node: &Node<H>,
-    queue: &Queue<H>,
-    ring: Option<Binding>,
-) -> Published {
-    // One that waits for a fence looks by itself when its wait is over, and one of a context that is off when that is
-    // resumed.
-    let looks_itself = queue.is_parked() || !queue.context.is_runnable();
-    let Some(binding) = ring.filter(|_| !looks_itself) else { return Published::Nothing };
-    let mut mmu = mmu(tlb, gpu, node, &queue.context.space);
-    match mmu.word_aside(binding.control, false) {
-        Ok(word) if word.load(Ordering::Acquire) == queue.consumed.load(Ordering::Relaxed) => Published::Nothing,
-        Ok(_) => Published::Work,
-        Err(Stored::NotMapped) => Published::NoRing,
-        Err(_) => Published::Unknown,
+impl<H: Host> Eyes<'_, H> {
+    /// Looks at each write pointer that the node has watched once more, and has it watched no longer: as far as the
+    /// engine goes between two looks. Returns whether none is left.
+    pub fn last_look(&mut self) -> bool {
+        if is_halted(self.node) {
+            return true;
+        }
+        for _ in 0..LOOKED_AT_ONCE {
+            let Some((queue, doorbell)) = self.node.any_watched() else { return true };
+            self.tlb.work += LOOK_COST;
+            match self.published(&queue, queue.binding()) {
+                Published::Nothing | Published::NoRing => {}
+                // What cannot be told now is looked at in a turn.
+                Published::Work | Published::Unknown => self.node.list(self.schedule, &queue),
+                Published::Later => return false,
+            }
+            self.node.stop_watching(&queue, Some(doorbell));
+        }
+        !self.node.is_watching()
     }
+
+    /// Looks at the write pointer of `queue`, whose doorbell the OS has disconnected, in the control page of `ring`.
+    fn published(&mut self, queue: &Queue<H>, ring: Option<Binding>) -> Published {
+        // One that waits for a fence looks by itself when its wait is over, and one of a context that is off when that
+        // is resumed.
+        let looks_itself = queue.is_parked() || !queue.context.is_runnable();
+        let Some(binding) = ring.filter(|_| !looks_itself) else { return Published::Nothing };
+        let mut mmu = self.gpu.mmu(self.node, &queue.context.space, self.tlb);
+        match mmu.word_aside(binding.control, false) {
+            Ok(word) if word.load(Ordering::Acquire) == queue.consumed.load(Ordering::Relaxed) => Published::Nothing,
+            Ok(_) => Published::Work,
+            Err(Stored::NotMapped) => Published::NoRing,
+            Err(Stored::Later) => Published::Later,
+            Err(_) => Published::Unknown,
+        }
+    }
+}
+
+/// Returns whether the adapter has stopped.
+fn is_halted<H: Host>(node: &Node<H>) -> bool {
+    node.attention.load(Ordering::Acquire) & attention::HALT != 0
 }

@@ -167,7 +167,7 @@ fn a_last_look_without_memory_is_taken_in_a_turn() {
     let queues = queues(&mut rig, 1, m.va);
     rig.gpu.watch_pointer(&queues[0].queue, 1);
     *rig.gpu.host.until_failure.lock().unwrap() = Some(0);
-    rig.engines[0].last_look();
+    assert!(rig.engines[0].last_look());
     assert_eq!(m.read(0), 0);
     rig.settle();
     assert_eq!(m.read(0), 1);

@@ -2,7 +2,7 @@
 
 use crate::support::{Range, Rig, TestFence, TestHost, TestQueue};
 use gpu_engine::engine::Step;
-use gpu_engine::fence::{Park, ParkingLot};
+use gpu_engine::fence::{Park, ParkingLot, Woken};
 use gpu_engine::mutation::Chosen;
 use gpu_engine::node::Control;
 use gpu_engine::word::{Ordering, Word};
@@ -142,15 +142,17 @@ fn what_is_searched_behind_later_waits_counts() {
     let lot = ParkingLot::<TestHost, u64>::new();
     let park = |value, ticket| assert_eq!(lot.park(value, ticket, ticket, &Chosen::none(), || true), Ok(Park::Parked));
     (0..QUEUES).for_each(|ticket| park(5, ticket));
-    let (mut woken, mut until) = lot.wake_some(5, None, AT_ONCE as u32, |_, _| ());
+    let Woken { mut woken, more: mut until, .. } = lot.wake_some(5, None, AT_ONCE as u32, |_, _| ());
     assert_eq!(u64::from(woken), AT_ONCE);
     (0..LATER).for_each(|i| park(1, QUEUES + i));
     while until.is_some() {
-        let (part, next) = lot.wake_some(5, until, AT_ONCE as u32, |_, ticket| assert!(ticket < QUEUES));
+        let part = lot.wake_some(5, until, AT_ONCE as u32, |_, ticket| assert!(ticket < QUEUES));
         // One search may be of all that are parked; it is the last one, and the next one is another part's.
-        assert!(part <= 8, "{part} queues behind {LATER} later ones");
-        assert!(part > 0 || next.is_none(), "a part without progress");
-        (woken, until) = (woken + part, next);
+        assert!(part.woken <= 8, "{part:?} behind {LATER} later ones");
+        assert!(part.woken > 0 || part.more.is_none(), "a part without progress");
+        // The one that finds none has searched as much.
+        assert!(u64::from(part.counted()) >= LATER / 64 || part.woken > 0, "{part:?} is charged too little");
+        (woken, until) = (woken + part.woken, part.more);
     }
     assert_eq!((u64::from(woken), lot.len()), (QUEUES, LATER));
 }

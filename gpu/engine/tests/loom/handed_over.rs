@@ -2,7 +2,7 @@
 //! engine's side of RING-1), and the queues that a signal wakes in parts (PARK-1).
 
 use crate::{LoomHost, W, caught, check, chosen, word};
-use gpu_engine::fence::{self, Park, ParkingLot};
+use gpu_engine::fence::{self, Park, ParkingLot, Woken};
 use gpu_engine::mutation::Mutation;
 use gpu_engine::publication;
 use gpu_engine::shared::Handover;
@@ -85,7 +85,7 @@ fn in_parts(mutation: u32) {
             fence::resolve::<W>(&chosen(mutation));
             let (mut woken, mut until) = (0, None);
             loop {
-                let (count, more) = lot.wake_some(5, until, 1, |_, _| ());
+                let Woken { woken: count, more, .. } = lot.wake_some(5, until, 1, |_, _| ());
                 assert!(count <= 1, "more than were asked for");
                 woken += count;
                 if more.is_none() {
