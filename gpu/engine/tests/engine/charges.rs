@@ -5,6 +5,7 @@ use crate::packet_mode::packet_of;
 use crate::preemption::{BOUND, scattered};
 use crate::support::Rig;
 use crate::waking::waiters;
+use gpu_engine::queue::Binding;
 use gpu_engine::word::Ordering;
 use gpu_wire::packet::{self, Encoded};
 use gpu_wire::pte::{Place, Pte};
@@ -188,6 +189,36 @@ fn a_packet_behind_a_cold_ring_is_not_charged_with_it() {
     assert_eq!(q.fault(), None);
     assert!(mappings(&rig).0 >= 9, "not all was mapped by that");
     assert!(most(&rig, 0) <= BOUND, "{} between two looks", most(&rig, 0));
+}
+
+/// A ring whose control page, buffers and fences lie far apart takes the engine several looks to map, and none of them
+/// is too long.
+#[test]
+fn a_ring_far_from_its_control_page_is_within_the_bound() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let space = rig.context.clone();
+    let far = |i: u64| i << 40;
+    let (ring, control) = (rig.frame_of(q.ring), rig.frame_of(q.control));
+    rig.map_at(&space, GpuVa(far(1)), Place::System(ring), false);
+    rig.map_at(&space, GpuVa(far(2)), Place::System(control), false);
+    for i in 3..8 {
+        let frame = rig.frame();
+        rig.map_at(&space, GpuVa(far(i)), Place::System(frame), false);
+    }
+    q.queue.bind(Some(Binding { ring: GpuVa(far(1)), control: GpuVa(far(2)), geometry: q.geometry }));
+    rig.settle();
+    rig.gpu.flush(rig.process.number, 0, 0);
+    rig.settle();
+    assert_eq!(mappings(&rig).1, 0);
+    forget(&rig, 0);
+    let before = mappings(&rig).0;
+    let copy = |from, to| packet::Copy { source: far(from), destination: far(to), length: 4096 }.to_packet();
+    q.submit(&[copy(3, 4), packet::Store { address: far(5), value: 7 }.to_packet(), copy(5, 6), copy(6, 7)]);
+    rig.settle();
+    assert_eq!((q.fault(), q.read_pointer()), (None, q.wp));
+    assert!(mappings(&rig).0 - before >= 7 * 4, "not all was mapped by that");
+    assert!((128 << 10..=BOUND).contains(&most(&rig, 0)), "{} between two looks", most(&rig, 0));
 }
 
 /// A signal that lets many queues go wakes 64 of them between two looks.

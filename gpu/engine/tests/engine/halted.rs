@@ -46,6 +46,24 @@ fn a_queue_faults_and_nothing_of_it_is_read_or_written() {
     assert!(rig.engines.iter_mut().all(gpu_engine::engine::Engine::prepare_sleep));
 }
 
+/// A write pointer that is watched is looked at no more: not by the engine's rounds, and not by a last look.
+#[test]
+fn nothing_is_mapped_for_write_pointers() {
+    let mut rig = Rig::new();
+    let mut queue = rig.queue(0, 0);
+    queue.submit(&[Encoded::nop(8)]);
+    rig.settle();
+    rig.gpu.doorbells.disconnect(0);
+    rig.gpu.watch_pointer(&queue.queue, 1);
+    rig.settle();
+    rig.gpu.halt();
+    for _ in 0..3 {
+        rig.settle();
+        assert!(rig.engines[0].last_look());
+        assert_eq!(rig.gpu.host.mappings.load(std::sync::atomic::Ordering::Relaxed), 0);
+    }
+}
+
 #[test]
 fn paging_buffers_complete_without_running_and_other_packets_fault() {
     let mut rig = Rig::new();

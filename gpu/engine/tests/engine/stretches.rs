@@ -313,3 +313,21 @@ fn unmap(rig: &mut Rig, queue: &TestQueue) {
     rig.gpu.flush(rig.process.number, 0, 0);
     rig.settle();
 }
+
+/// What a fill takes that stands between a wait and a signal is not in the signal's time to see: it has a reading of its
+/// own, and not that of the wait's entry.
+#[test]
+fn a_signal_behind_a_warm_fill_has_a_time_of_its_own() {
+    let mut rig = Rig::new();
+    let (mut queue, fence, m) = queue(&mut rig);
+    let waited = packet::log_operation::WAIT_UNBLOCKED;
+    queue.submit(&[
+        Encoded::fence_wait(fence.current.va, 0),
+        crate::support::log(waited, 0, 0),
+        fill(m.va, 4096, 7),
+        progress(1),
+    ]);
+    rig.settle();
+    let (waited, signaled) = (log_entry(queue.waits, 0)[3], log_entry(queue.signals, 0)[3]);
+    assert!(signaled > waited && waited != 0, "{signaled} behind {waited}");
+}
