@@ -489,3 +489,26 @@ fn the_shorter_of_two_grace_periods_counts() {
         assert!((SHORT..=2 * SHORT).contains(&took), "{took}");
     }
 }
+
+/// Priorities change while many queues are ready: each has its place anew, and that is work of the engine.
+#[test]
+fn new_places_in_line_are_charged() {
+    const QUEUES: u64 = 600;
+    let mut rig = Rig::new();
+    let context = rig.context(0);
+    let queues: Vec<_> = (0..QUEUES).map(|_| rig.queue_of(&context, 0)).collect();
+    rig.settle();
+    queues.iter().for_each(|queue| drop(rig.gpu.make_ready(&queue.queue)));
+    // Taken in.
+    for _ in 0..QUEUES / 8 {
+        rig.engines[0].step();
+        queues.iter().take(1).for_each(|queue| drop(rig.gpu.make_ready(&queue.queue)));
+    }
+    let most = |rig: &Rig| rig.gpu.nodes[0].counters.most_between_looks.swap(0, Ordering::Relaxed);
+    let before = most(&rig);
+    assert!(context.set_properties(&rig.gpu.policy, &in_band(2)));
+    rig.engines[0].step();
+    rig.engines[0].step();
+    let ready = QUEUES - QUEUES / 8 - 1;
+    assert!(most(&rig) >= ready / 2 * 1024 && before < ready / 2 * 1024);
+}

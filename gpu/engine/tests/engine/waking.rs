@@ -156,3 +156,20 @@ fn what_is_searched_behind_later_waits_counts() {
     }
     assert_eq!((u64::from(woken), lot.len()), (QUEUES, LATER));
 }
+
+/// An agent that took a queue out of a wait and is late says so when the next wait of that queue is over too: it takes
+/// nothing of that back.
+#[test]
+fn a_late_waker_takes_no_wake_back() {
+    let mut rig = Rig::new();
+    let (mut q, f, done) = (rig.queue(0, 0), rig.fence(), rig.map(1, false));
+    let ticket = rig.gpu.next_ticket();
+    q.submit(&[Encoded::fence_wait(f.current.va, 5), packet::Store { address: done.va.0, value: 1 }.to_packet()]);
+    rig.settle();
+    assert!(f.fence.parked.remove(ticket));
+    q.queue.wake(ticket, true, 1);
+    q.queue.wake(ticket - 1, false, 1);
+    rig.gpu.make_ready(&q.queue);
+    rig.settle();
+    assert_eq!(done.read(0), 1);
+}
