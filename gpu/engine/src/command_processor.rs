@@ -159,13 +159,16 @@ impl<H: Host> Processor<'_, '_, H> {
             Err(_) if is_progress => return self.signal_plain(va, value),
             found => found?,
         };
-        bump(&self.mmu.bus.counters.signals);
         let mutation = self.mmu.bus.mutation;
         if open.fence.is_always_signaled() && !mutation.is(Mutation::WritesDeadFence) {
+            bump(&self.mmu.bus.counters.signals);
             return Ok(Effect::Signal(None));
         }
-        let next_ticket = self.mmu.bus.tickets;
+        // Behind the store nothing can be put off until the engine has looked up.
+        self.mmu.map_ahead(open.monitored)?;
+        let (next_ticket, counters) = (self.mmu.bus.tickets, self.mmu.bus.counters);
         let word = self.mmu.word(va, true)?;
+        bump(&counters.signals);
         let before = tickets(next_ticket);
         match open.fence.store(&word, value, mutation) {
             // The device was lost while the engine looked for the word.

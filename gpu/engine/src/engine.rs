@@ -11,7 +11,7 @@
 //! | `execute.rs` | one packet of a turn: decoded, carried out, its effect noted or drawn |
 //! | `hot.rs` | the queue that ran dry last, whose write pointer is looked at |
 //! | `pace.rs` | how soon it is looked at again |
-//! | `stretch.rs` | packets of a burst that only store and signal, carried out together |
+//! | `stretch.rs` | packets of a burst that only store, signal, or fill and copy a little, carried out together |
 //! | `report.rs` | the read pointer, and the fault that stops a queue, in its control page |
 //! | `packets.rs` | packet mode |
 //! | `sync.rs` | what waits and signals bring about |

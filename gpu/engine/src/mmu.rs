@@ -160,7 +160,21 @@ impl<H: Host> Mmu<'_, H> {
         self.span(view).and_then(|span| span.word(0)).ok_or(Stored::NotMapped)
     }
 
-    /// The same, whatever must be mapped for it: for what cannot be put off until the engine has looked up.
+    /// Has the page of `va` mapped for a read that comes soon, if there is one.
+    ///
+    /// # Errors
+    /// The engine must look up before it maps more; `lack` says so.
+    pub fn map_ahead(&mut self, va: GpuVa) -> Result<(), Fault> {
+        match self.translate(va, 8, false) {
+            Err(fault) if self.tlb.lack == Some(Lack::Look) => Err(fault),
+            _ => {
+                self.tlb.lack = None;
+                Ok(())
+            }
+        }
+    }
+
+    /// As [`Self::word_aside`], whatever must be mapped for it: for what cannot be put off until the engine has looked up.
     ///
     /// # Errors
     /// Why there is no word.

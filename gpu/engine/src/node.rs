@@ -285,7 +285,8 @@ impl<H: Host> Node<H> {
         changes
     }
 
-    /// Engine: puts a queue of this node into its list `schedule`, once. A queue of another node would run on two engines.
+    /// Engine: puts a queue of this node into its list `schedule`, once. A queue of another node would run on two
+    /// engines.
     pub(crate) fn list(&self, schedule: &mut Schedule<H>, queue: &Shared<Queue<H>>) {
         debug_assert_eq!(queue.context.node, self.index);
         if !queue.mark_ready() {

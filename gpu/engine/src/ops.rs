@@ -3,10 +3,9 @@
 //! Each goes on until it has done [`STEP`] of work and comes back with the rest of itself, a small value. Between steps
 //! the engine looks for flushes, preemption and reset, and translates anew, so no host address outlives a step. Work is
 //! counted as if it were bytes moved: what a run of bytes costs at least, and every page table and every mapping, count
-//! as well (`tlb.rs`). So one-byte rows and pages that are scattered make a step shorter, and none is longer than some
-//! 45 µs at 10 GB/s: [`STEP`], and behind it one translation that misses in page tables of every level. Where a
-//! translation has brought the step to its end, the step ends in front of what it was for, and the next one finds it in
-//! the lookaside buffer.
+//! as well (`tlb.rs`). So one-byte rows and pages that are scattered make a step shorter: behind [`STEP`] nothing is
+//! mapped any more, and the step ends in front of what a translation was for; the next one finds what is mapped in the
+//! lookaside buffer.
 
 mod blit;
 mod filter;

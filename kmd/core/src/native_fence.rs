@@ -233,7 +233,7 @@ pub enum CurrentUpdate {
 }
 
 /// `DxgkDdiUpdateCurrentValuesFromCpu`. Up to `DISPATCH_LEVEL`. Takes the spin locks `Fence::storing` and
-/// `ParkingLot::heap` of each fence for a few stores, and waits for nothing else; keeps no address.
+/// `ParkingLot::list` of each fence for a few stores, and waits for nothing else; keeps no address.
 ///
 /// # Errors
 /// As for [`update_monitored`].

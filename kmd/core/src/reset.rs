@@ -2,7 +2,7 @@
 //! `DxgkDdiQueryDependentEngineGroup`, `DxgkDdiQueryEngineStatus`; *TDR changes in Windows 8 and later*.
 //!
 //! The engine thread lets go of what runs and says so ([`Phase::Held`]). One that does not answer within [`PATIENCE`]
-//! fails the reset, and the OS goes one rung up.
+//! fails the reset, and the OS goes one step up the ladder.
 
 use crate::adapter::Started;
 use crate::gone;

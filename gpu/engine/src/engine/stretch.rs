@@ -161,6 +161,8 @@ impl<H: Host> Core<H> {
             .is_none_or(|pending| pending.address == address && value >= pending.value && pending.logged);
         self.tlb.cached(number, address, true).filter(|_| goes_on)?;
         let open = self.fences.find(at.job.process.number, &at.job.process.fences, address)?;
+        // It is read behind the store.
+        self.tlb.cached(number, open.monitored, false)?;
         Some(Signals { open, address, value, count: 1 })
     }
 

@@ -6,7 +6,7 @@ use crate::host::Host;
 use crate::mmu::Mmu;
 use crate::operation::Long;
 use crate::tlb::Tlb;
-use gpu_wire::GpuVa;
+use gpu_wire::{GpuVa, PAGE_SIZE};
 use gpu_wire::packet::{Copy, CopyRect, Fill};
 
 /// Bytes of a cache line.
@@ -100,6 +100,9 @@ pub(super) fn rect<H: Host>(
     mut done: u32,
 ) -> Result<Advance, Fault> {
     let mut moved = 0;
+    // Rows of less than a page share their cache lines with what lies beside them: these are not passed by.
+    let rows_at_once = if packet.row_bytes < PAGE_SIZE as u32 { 1 } else { packet.rows };
+    let all = u64::from(packet.row_bytes) * u64::from(rows_at_once);
     while row < packet.rows && packet.row_bytes != 0 {
         let at = |base: u64, pitch: u32| GpuVa(base + u64::from(row) * u64::from(pitch) + u64::from(done));
         let from = at(packet.source, packet.source_pitch);
@@ -107,7 +110,7 @@ pub(super) fn rect<H: Host>(
         let (left, rows) = (packet.row_bytes - done, packet.rows - row);
         let reach = |pitch| reach(pitch, packet.row_bytes, left, rows);
         let (from, to) = ((from, reach(packet.source_pitch)), (to, reach(packet.destination_pitch)));
-        let Some(n) = run(mmu, from, to, left.into(), packet.row_bytes.into())? else {
+        let Some(n) = run(mmu, from, to, left.into(), all)? else {
             return Ok(Advance::More(moved, Long::Rect { packet, row, done }));
         };
         moved += n;

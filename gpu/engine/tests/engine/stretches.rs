@@ -15,7 +15,7 @@ pub fn queue(rig: &mut Rig) -> (TestQueue, TestFence, Range) {
     let (fence, m) = (rig.fence(), rig.map(1, false));
     let context = rig.context(0);
     let mut queue = rig.queue_on(&context, 0, Some(fence.current));
-    queue.submit(&[store(m.va, 0), store(fence.current.va, 0)]);
+    queue.submit(&[store(m.va, 0), Encoded::fence_signal(fence.current.va, 0)]);
     rig.settle();
     (queue, fence, m)
 }
@@ -314,8 +314,8 @@ fn unmap(rig: &mut Rig, queue: &TestQueue) {
     rig.settle();
 }
 
-/// What a fill takes that stands between a wait and a signal is not in the signal's time to see: it has a reading of its
-/// own, and not that of the wait's entry.
+/// A fill stands between a wait and a signal: the signal's time is read behind the fill, and is not that of the wait's
+/// entry.
 #[test]
 fn a_signal_behind_a_warm_fill_has_a_time_of_its_own() {
     let mut rig = Rig::new();
