@@ -271,13 +271,7 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
     /// `None` for `until`, looked for the first time: what parks behind that reads the value that it is woken for, and
     /// is no work without an end where the value went back meanwhile. Such waits that lie in front are searched, and
     /// that counts against `limit`; a call takes out one queue at least, if there is one.
-    pub fn wake_some(
-        &self,
-        current: u64,
-        mut until: Option<u64>,
-        limit: u32,
-        mut f: impl FnMut(Q, u64),
-    ) -> Woken {
+    pub fn wake_some(&self, current: u64, mut until: Option<u64>, limit: u32, mut f: impl FnMut(Q, u64)) -> Woken {
         let mut found = Woken::default();
         if self.waiting.load(Ordering::Relaxed) == 0 {
             return found;

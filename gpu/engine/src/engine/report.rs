@@ -1,7 +1,7 @@
 //! What a turn tells user mode in the control page of a ring: the read pointer, and the fault that stopped the queue.
 
-use super::turn::Place;
 use super::Core;
+use super::turn::Place;
 use crate::address_space::EVERY_PROCESS;
 use crate::command_processor::FenceRef;
 use crate::counters::bump;

@@ -6,8 +6,8 @@ use crate::host::Host;
 use crate::mmu::Mmu;
 use crate::operation::Long;
 use crate::tlb::Tlb;
-use gpu_wire::{GpuVa, PAGE_SIZE};
 use gpu_wire::packet::{Copy, CopyRect, Fill};
+use gpu_wire::{GpuVa, PAGE_SIZE};
 
 /// Bytes of a cache line.
 const LINE: u64 = 64;

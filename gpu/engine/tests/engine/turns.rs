@@ -498,11 +498,11 @@ fn new_places_in_line_are_charged() {
     let context = rig.context(0);
     let queues: Vec<_> = (0..QUEUES).map(|_| rig.queue_of(&context, 0)).collect();
     rig.settle();
-    queues.iter().for_each(|queue| drop(rig.gpu.make_ready(&queue.queue)));
+    queues.iter().for_each(|queue| rig.gpu.make_ready(&queue.queue));
     // Taken in.
     for _ in 0..QUEUES / 8 {
         rig.engines[0].step();
-        queues.iter().take(1).for_each(|queue| drop(rig.gpu.make_ready(&queue.queue)));
+        queues.iter().take(1).for_each(|queue| rig.gpu.make_ready(&queue.queue));
     }
     let most = |rig: &Rig| rig.gpu.nodes[0].counters.most_between_looks.swap(0, Ordering::Relaxed);
     let before = most(&rig);
