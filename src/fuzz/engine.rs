@@ -457,6 +457,11 @@ impl<'a> Attack<'a> {
         self.os.leaf(&self.bad, va).store(0, Ordering::SeqCst);
         let begun = Instant::now();
         let gpu = &self.os.gpu;
+        if self.dice.one_in(2) {
+            // Another one that is not waited for, of everything or of an address far away.
+            let far = if self.dice.one_in(2) { 0 } else { va << 9 };
+            gpu.flush(self.bad.process.number, far, far);
+        }
         let number = gpu.flush(self.bad.process.number, va, va + PAGE_SIZE);
         self.os.wait(stop, "a flush is not served", || gpu.flush_done(number))?;
         // CAST: milliseconds of a round; below the number of frames.
