@@ -12,7 +12,7 @@ use super::packets::{KINDS, packet, sound};
 use super::{Dice, ROUND, Round};
 use crate::scenario::Played;
 use anyhow::{Result, anyhow, ensure};
-use gpu_engine::engine::{Engine, Step};
+use gpu_engine::engine::{BETWEEN_LOOKS, Engine, Step};
 use gpu_engine::fence::update_monitored;
 use gpu_engine::fence_log::Barriers;
 use gpu_engine::gpu::{Gpu, Setup};
@@ -95,8 +95,13 @@ pub fn play(round: &Round) -> Played {
     ended.map_err(|_| anyhow!("a thread of the GPU panicked"))?;
     let totals = gpu.totals();
     for (name, count) in gpu_engine::counters::Totals::NAMES.iter().zip(totals.values()) {
-        round.coverage.count(&format!("engines: {name}"), count);
+        match *name {
+            "most_between_looks" => round.coverage.most(&format!("engines: {name} (most)"), count),
+            name => round.coverage.count(&format!("engines: {name}"), count),
+        }
     }
+    let most = totals.most_between_looks;
+    ensure!(most <= BETWEEN_LOOKS, "an engine did work for {most} bytes before it looked up: {BETWEEN_LOOKS} is the most");
     Ok(())
 }
 

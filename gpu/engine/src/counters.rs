@@ -32,7 +32,9 @@ macro_rules! counters {
         impl core::ops::Add for Totals {
             type Output = Self;
             fn add(self, other: Self) -> Self {
-                Self { $($name: self.$name.wrapping_add(other.$name),)* }
+                // The most of several engines is the most of any.
+                let most_between_looks = self.most_between_looks.max(other.most_between_looks);
+                Self { most_between_looks, ..Self { $($name: self.$name.wrapping_add(other.$name),)* } }
             }
         }
     };
@@ -87,7 +89,7 @@ counters! {
     refused,
     /// Steps of operations, between which an engine looks up.
     steps,
-    /// The most work between two looks of an engine, in bytes moved: see `ops.rs`.
+    /// The most work between two looks of an engine, in bytes moved: [`crate::engine::BETWEEN_LOOKS`] at most.
     most_between_looks,
 }
 

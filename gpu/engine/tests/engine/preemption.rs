@@ -12,8 +12,8 @@ use gpu_wire::packet::{self, Encoded, FaultKind};
 use gpu_wire::pte::Place;
 use gpu_wire::{GpuVa, PAGE_SIZE};
 
-/// Bytes that an engine may move between two looks: 45 µs at 10 GB/s.
-pub(crate) const BOUND: u64 = 450_000;
+/// Bytes that an engine may move between two looks.
+pub(crate) const BOUND: u64 = gpu_engine::engine::BETWEEN_LOOKS;
 
 /// A command buffer that stores 1 to `to` and begins anew, for ever.
 pub(crate) fn endless(rig: &mut Rig, to: GpuVa) -> Encoded {
