@@ -101,7 +101,10 @@ pub fn play(round: &Round) -> Played {
         }
     }
     let most = totals.most_between_looks;
-    ensure!(most <= BETWEEN_LOOKS, "an engine did work for {most} bytes before it looked up: {BETWEEN_LOOKS} is the most");
+    ensure!(
+        most <= BETWEEN_LOOKS,
+        "an engine did work for {most} bytes before it looked up: {BETWEEN_LOOKS} is the most"
+    );
     Ok(())
 }
 

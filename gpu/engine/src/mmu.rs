@@ -174,19 +174,6 @@ impl<H: Host> Mmu<'_, H> {
         }
     }
 
-    /// As [`Self::word_aside`], whatever must be mapped for it: for what cannot be put off until the engine has looked up.
-    ///
-    /// # Errors
-    /// Why there is no word.
-    pub fn word_at_once(&mut self, va: GpuVa, write: bool) -> Result<SharedWord<'_>, Stored> {
-        let limit = core::mem::replace(&mut self.tlb.limit, u64::MAX);
-        // Mapped here, and found below.
-        let found = self.word_aside(va, write).map(|_| ());
-        self.tlb.limit = limit;
-        found?;
-        self.word_aside(va, write)
-    }
-
     /// Stores a word of the queue's control page.
     pub fn store_aside(&mut self, va: GpuVa, value: u64) -> Stored {
         match self.word_aside(va, true) {

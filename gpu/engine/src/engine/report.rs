@@ -1,23 +1,28 @@
 //! What a turn tells user mode in the control page of a ring: the read pointer, and the fault that stopped the queue.
 
-use super::Core;
 use super::turn::Place;
+use super::{Core, UNMAPPED_AT_ONCE};
 use crate::address_space::EVERY_PROCESS;
 use crate::command_processor::FenceRef;
 use crate::counters::bump;
 use crate::exec::Exec;
 use crate::fault::Fault;
+use crate::gpu::Gpu;
 use crate::host::Host;
 use crate::mmu::Stored;
-use crate::node::attention;
+use crate::node::{Node, attention};
 use crate::notice::Notice;
+use crate::ops::STEP;
 use crate::queue::Queue;
 use crate::shared::Shared;
+use crate::tlb::Lack;
 use crate::trace::Event;
 use crate::word::Ordering;
 use gpu_wire::packet::FaultKind;
 use gpu_wire::{GpuVa, pte, ring};
 
+/// Looks of the engine while it maps a page for a word: as many as that takes, several times.
+const LOOKS_OF_A_WORD: u32 = 16;
 /// Windows that one word takes at most: a page table of each level, and its page.
 const WINDOWS_OF_A_WORD: usize = pte::LEVELS as usize + 1;
 
@@ -31,12 +36,12 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// Stores the read pointer. Returns `false` where the page cannot be mapped now: it is still to be stored.
-    pub(super) fn report(&mut self, at: &Place<'_, H>, exec: &mut Exec<FenceRef<H>>) -> bool {
-        let Some(binding) = exec.binding else { return true };
+    /// Stores the read pointer. Returns why it is still to be stored, where the page cannot be mapped now.
+    pub(super) fn report(&mut self, at: &Place<'_, H>, exec: &mut Exec<FenceRef<H>>) -> Option<Lack> {
+        let binding = exec.binding?;
         let retired = exec.retired();
         if exec.reported == retired {
-            return true;
+            return None;
         }
         if let Some(queue) = at.job.queue {
             queue.consumed.store(retired, Ordering::Relaxed);
@@ -45,11 +50,14 @@ impl<H: Host> Core<H> {
         // that went away is noticed at the next fetch.
         let pointer = GpuVa(binding.control.0 + ring::READ_POINTER as u64);
         let mut mmu = at.gpu.mmu(at.node, at.space, &mut self.tlb);
-        let stored = !matches!(mmu.store_aside(pointer, retired), Stored::NoMemory | Stored::Later);
-        if stored {
-            exec.reported = retired;
+        match mmu.store_aside(pointer, retired) {
+            Stored::NoMemory => Some(Lack::Memory),
+            Stored::Later => Some(Lack::Look),
+            Stored::Done | Stored::NotMapped => {
+                exec.reported = retired;
+                None
+            }
         }
-        stored
     }
 
     /// Adds the fault to what the engine reports, and stops the queue.
@@ -60,7 +68,7 @@ impl<H: Host> Core<H> {
         queue: &Shared<Queue<H>>,
         fault: Fault,
     ) {
-        let Place { gpu, node, space, .. } = *at;
+        let Place { gpu, node, .. } = *at;
         if !queue.stop() {
             return;
         }
@@ -77,22 +85,38 @@ impl<H: Host> Core<H> {
                 (ring::FAULT_KIND, fault.kind.raw().into()),
             ];
             let mut gives_back = true;
-            // There is no later turn of this queue.
-            self.tlb.limit = u64::MAX;
             for (offset, value) in report {
-                let word = GpuVa(binding.control.0 + offset as u64);
-                let mut mmu = gpu.mmu(node, space, &mut self.tlb);
-                if mmu.store_aside(word, value) == Stored::NoMemory && core::mem::take(&mut gives_back) {
-                    // The engine gives back what it has mapped: here as much as one page takes, once for all words, and
-                    // the rest between its next steps.
-                    mmu.tlb.flush(EVERY_PROCESS, 0, 0);
-                    mmu.tlb.give_back(WINDOWS_OF_A_WORD);
-                    mmu.store_aside(word, value);
-                    self.gives_back = true;
-                    node.attention.fetch_or(attention::FLUSH, Ordering::AcqRel);
-                }
+                self.store_at_last(at, GpuVa(binding.control.0 + offset as u64), value, &mut gives_back);
             }
         }
         self.reports.notify(gpu, node, Notice::QueueFaulted { queue: queue.slot, fault, progress });
+    }
+
+    /// Stores a word for a queue that has no later turn, whatever must be mapped for it. The engine looks up meanwhile,
+    /// but sees flushes alone. Without memory it gives back what it has mapped, where that is left to do: here as much
+    /// as one page takes, and the rest between its next steps.
+    fn store_at_last(&mut self, at: &Place<'_, H>, va: GpuVa, value: u64, gives_back: &mut bool) {
+        let Place { gpu, node, space, .. } = *at;
+        for _ in 0..LOOKS_OF_A_WORD {
+            match gpu.mmu(node, space, &mut self.tlb).store_aside(va, value) {
+                Stored::Later => self.look_for_flushes(gpu, node),
+                Stored::NoMemory if core::mem::take(gives_back) => {
+                    self.tlb.flush(EVERY_PROCESS, 0, 0);
+                    self.gives_back = true;
+                    node.attention.fetch_or(attention::FLUSH, Ordering::AcqRel);
+                    (0..WINDOWS_OF_A_WORD).step_by(UNMAPPED_AT_ONCE).for_each(|_| self.look_for_flushes(gpu, node));
+                }
+                _ => return,
+            }
+        }
+        // Flushes have taken away what was mapped, again and again.
+        self.tlb.limit = u64::MAX;
+        gpu.mmu(node, space, &mut self.tlb).store_aside(va, value);
+    }
+
+    fn look_for_flushes(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
+        self.take_work(node);
+        self.serve_flushes(gpu, node);
+        self.tlb.limit = self.tlb.work.saturating_add(STEP);
     }
 }

@@ -192,8 +192,9 @@ impl<H: Host> Agent for Drawing<'_, '_, H> {
     fn is_awaited(&mut self) -> bool {
         let Place { gpu, node, space, .. } = self.at;
         let mut mmu = gpu.mmu(node, space, &mut self.core.tlb);
-        // A MonitoredValue that cannot be read: interrupt. A spurious one is allowed, a lost one is not.
-        let monitored = mmu.word_at_once(self.pending.open.monitored, false);
+        // It was mapped in front of the store. Where it has gone since, and cannot be read before the engine looks up:
+        // interrupt. A spurious one is allowed, a lost one is not.
+        let monitored = mmu.word_aside(self.pending.open.monitored, false);
         monitored.map_or(true, |word| fence::wants_interrupt(&word, self.pending.value))
     }
 }

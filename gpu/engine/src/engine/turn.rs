@@ -269,11 +269,11 @@ impl<H: Host> Core<H> {
         self.write_log(gpu, node, job);
         exec.plain = false;
         self.reports.raise_due(gpu, node);
-        let reported = self.report(&place, exec);
-        match outcome {
-            // User mode waits for the read pointer: it is stored before the engine leaves the queue alone.
-            Outcome::Drained | Outcome::Parked if !reported => Outcome::Waiting,
-            outcome => outcome,
+        // User mode waits for the read pointer: it is stored before the engine leaves the queue alone.
+        match (outcome, self.report(&place, exec)) {
+            (Outcome::Drained | Outcome::Parked, Some(Lack::Memory)) => Outcome::Waiting,
+            (Outcome::Drained | Outcome::Parked, Some(Lack::Look)) => Outcome::Budget,
+            (outcome, _) => outcome,
         }
     }
 
