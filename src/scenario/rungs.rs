@@ -25,7 +25,7 @@ const NEEDS: &[Need] = &[
     (0, "it is about the start, the stop, or one DDI that every rung has", &[
         "ST-01", "ST-02", "ST-05", "ST-07", "ST-41", "ST-42", "ST-43", "ST-50", "ST-54", "ST-55", "ST-56",
         "ST-57", "ST-58", "ST-59", "ST-60", "ST-61", "ST-62", "ST-63", "ST-64", "ST-65", "ST-66", "ST-68",
-        "ST-69", "ST-70", "ST-71", "ST-72", "ST-80", "ST-81", "ST-82", "ST-83", "ST-84", "ST-85", "ST-86", "ST-87", "ST-88",
+        "ST-69", "ST-70", "ST-71", "ST-72", "ST-80", "ST-81", "ST-82", "ST-83", "ST-84", "ST-85", "ST-86", "ST-87", "ST-88", "ST-89",
         "DD-01", "DD-02", "DD-03", "DD-04", "DD-08", "DD-09", "DD-10", "DD-12", "DD-13",
         "DD-15", "DD-17", "DD-19", "DD-22",
     ]),

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `st.rs` | the start, features, other interfaces |
+//! | `st/engines.rs` | engines, of which there is one |
 //! | `st/entry.rs` | which driver the image is, and how it finds Dxgkrnl |
 //! | `st/first.rs` | answers about which documents disagree, features |
 //! | `st/layout.rs` | segments, the node that pages, the physical adapter |
@@ -11,6 +12,7 @@
 //! | `st/spaces.rs` | address spaces, page tables that change in order with work |
 //! | `st/stopped.rs` | operations that cannot be carried out, memory that is added |
 
+mod engines;
 mod entry;
 mod first;
 mod layout;
@@ -45,8 +47,19 @@ pub(super) const CASES: &[Scenario] =
                 + entry::CASES.len()
                 + spaces::CASES.len()
                 + stopped::CASES.len()
+                + engines::CASES.len()
         },
-    >(&[OWN, queries::CASES, first::CASES, layout::CASES, os::CASES, entry::CASES, spaces::CASES, stopped::CASES]);
+    >(&[
+        OWN,
+        queries::CASES,
+        first::CASES,
+        layout::CASES,
+        os::CASES,
+        entry::CASES,
+        spaces::CASES,
+        stopped::CASES,
+        engines::CASES,
+    ]);
 
 const OWN: &[Scenario] = &[
     Scenario {

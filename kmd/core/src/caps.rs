@@ -82,6 +82,31 @@ impl<'a> Output<'a> {
     }
 }
 
+/// Where the input of a question names a physical adapter of a link, in bytes; `None` for one that is of the adapter as
+/// a whole, or whose input is not known to have an index.
+///
+/// Source: `DXGK_QUERYPHYSICALADAPTERCAPSIN`, `DXGK_QUERYGPUMMUCAPSIN`, `DXGK_QUERYHISTORYBUFFERPRECISIONIN`,
+/// `DXGK_QUERYSEGMENTIN4`, `DXGK_QUERYPAGETABLELEVELDESCIN`.
+pub fn index_at(kind: DXGK_QUERYADAPTERINFOTYPE) -> Option<usize> {
+    use DXGK_QUERYADAPTERINFOTYPE as Q;
+    match kind {
+        Q::DXGKQAITYPE_PHYSICALADAPTERCAPS
+        | Q::DXGKQAITYPE_GPUMMUCAPS
+        | Q::DXGKQAITYPE_HISTORYBUFFERPRECISION
+        | Q::DXGKQAITYPE_QUERYSEGMENT4 => Some(0),
+        // Behind the index of the level.
+        Q::DXGKQAITYPE_PAGETABLELEVELDESC => Some(2),
+        _ => None,
+    }
+}
+
+/// The index of the physical adapter that a question is about, of 16 bits: there is one, 0. An input without room for
+/// an index is about that one.
+pub fn physical_adapter(kind: DXGK_QUERYADAPTERINFOTYPE, input: &[u8]) -> u16 {
+    let index = index_at(kind).and_then(|at| input.get(at..)).and_then(<[u8]>::first_chunk);
+    index.map_or(0, |bytes| u16::from_le_bytes(*bytes))
+}
+
 /// What Dxgkrnl asks before and after StartDevice alike. `context` is the miniport's context.
 ///
 /// # Errors

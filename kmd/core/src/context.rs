@@ -67,8 +67,7 @@ impl<P: Platform> Context<P> {
             n if n.0 < nodes::COUNT => n,
             _ => return Err(Error::InvalidParameter),
         };
-        // EngineAffinity is 1 << EngineOrdinal, and there is one engine.
-        if affinity > 1 {
+        if !nodes::has_engine(affinity) {
             return Err(Error::InvalidParameter);
         }
         if !system {

@@ -43,7 +43,7 @@ impl<P: Platform> HwContext<P> {
     pub fn create(irql: &Passive, device: &Shared<Device<P>>, new: &NewContext, private: &[u8]) -> Result<Handle> {
         let NewContext { os, node, affinity, .. } = *new;
         let started = &device.counted.started;
-        if !nodes::is_hardware_scheduled(&started.plan, node) || affinity > 1 {
+        if !nodes::is_hardware_scheduled(&started.plan, node) || !nodes::has_engine(affinity) {
             return Err(Error::InvalidParameter);
         }
         check_version(private)?;

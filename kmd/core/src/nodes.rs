@@ -10,6 +10,23 @@ use wddm_abi::{DXGK_ENGINE_TYPE, DXGK_NODEMETADATA};
 /// Command buffers in flight on a kernel-mode hardware queue, as reported. Less than what a queue holds.
 pub const MAX_IN_FLIGHT: u32 = KERNEL_QUEUE_DEPTH as u32 / 2;
 
+/// The node that the OS names by its ordinal and that of its engine. Engines are physical adapters that act as one: this
+/// driver links none, so that there is engine 0 and no other, and its bit, 1 << 0, is the affinity of every context.
+///
+/// Source: *TDR changes in Windows 8*, engines.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for an engine that does not exist. Whether the node does is the caller's to ask.
+pub fn of_engine(node: u32, engine: u32) -> Result<NodeOrdinal> {
+    if engine == 0 { Ok(NodeOrdinal(node)) } else { Err(Error::InvalidParameter) }
+}
+
+/// Returns whether `EngineAffinity` names the engine that there is: by its bit, or by 0, where the OS passes on what
+/// user mode says, or makes a context for itself.
+pub fn has_engine(affinity: u32) -> bool {
+    affinity <= 1
+}
+
 /// Every node.
 pub fn ordinals() -> impl Iterator<Item = NodeOrdinal> {
     (0..COUNT).map(NodeOrdinal)

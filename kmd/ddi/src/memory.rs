@@ -106,7 +106,8 @@ ddi! {
     fn get_standard_allocation[P: Platform](adapter: HANDLE) with args: write *mut DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA,
         answers of {
         let started = started::<P>(adapter)?;
-        if args.StandardAllocationType != D3DKMDT_STANDARDALLOCATION_TYPE::D3DKMDT_STANDARDALLOCATION_FENCESTORAGE {
+        let for_fences = D3DKMDT_STANDARDALLOCATION_TYPE::D3DKMDT_STANDARDALLOCATION_FENCESTORAGE;
+        if args.StandardAllocationType != for_fences || args.PhysicalAdapterIndex != 0 {
             // The page lists no other refusal.
             return Err(Error::NoMemory);
         }

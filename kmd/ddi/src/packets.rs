@@ -3,8 +3,9 @@
 use crate::arguments::{borrow, started, with_started};
 use crate::thunk::{always, ddi};
 use gpu_wire::packet::Privilege;
-use gpu_wire::{GpuVa, NodeOrdinal};
+use gpu_wire::GpuVa;
 use kmd_core::context::Context;
+use kmd_core::nodes::of_engine;
 use kmd_core::platform::Platform;
 use kmd_core::reset;
 use kmd_core::status::{Error, Result, of};
@@ -21,7 +22,8 @@ ddi! {
     fn query_current_fence[P: Platform](adapter: HANDLE) at irql: Passive,
         with args: write *mut DXGKARG_QUERYCURRENTFENCE, answers of {
         let started = started::<P>(adapter)?;
-        args.CurrentFence = submit::current_fence(&irql, &started, adapter, NodeOrdinal(args.NodeOrdinal))?;
+        let node = of_engine(args.NodeOrdinal, args.EngineOrdinal)?;
+        args.CurrentFence = submit::current_fence(&irql, &started, adapter, node)?;
         Ok(())
     }
 
@@ -29,14 +31,15 @@ ddi! {
     fn query_dependent_engine_group[P: Platform](adapter: HANDLE) with args: write *mut DXGKARG_QUERYDEPENDENTENGINEGROUP,
         answers of {
         let started = started::<P>(adapter)?;
-        args.DependentNodeOrdinalMask = reset::dependent_nodes(&started, NodeOrdinal(args.NodeOrdinal))?;
+        let node = of_engine(args.NodeOrdinal, args.EngineOrdinal)?;
+        args.DependentNodeOrdinalMask = reset::dependent_nodes(&started, node)?;
         Ok(())
     }
 
     /// `DxgkDdiQueryEngineStatus`, `PASSIVE_LEVEL`.
     fn query_engine_status[P: Platform](adapter: HANDLE) with args: write *mut DXGKARG_QUERYENGINESTATUS, answers of {
         let started = started::<P>(adapter)?;
-        let responsive = reset::is_responsive(&started, NodeOrdinal(args.NodeOrdinal))?;
+        let responsive = reset::is_responsive(&started, of_engine(args.NodeOrdinal, args.EngineOrdinal)?)?;
         args.EngineStatus.Value = 0;
         args.EngineStatus.set_Responsive(responsive);
         Ok(())
@@ -46,7 +49,8 @@ ddi! {
     fn reset_engine[P: Platform](adapter: HANDLE) at irql: Passive,
         with args: write *mut DXGKARG_RESETENGINE, answers of {
         let started = started::<P>(adapter)?;
-        args.LastAbortedFenceId = reset::reset_engine(&irql, &started, NodeOrdinal(args.NodeOrdinal))?;
+        let node = of_engine(args.NodeOrdinal, args.EngineOrdinal)?;
+        args.LastAbortedFenceId = reset::reset_engine(&irql, &started, node)?;
         Ok(())
     }
 
@@ -55,14 +59,16 @@ ddi! {
     fn submit_command_virtual[P: Platform](adapter: HANDLE) at irql: Dispatch,
         with args: read *const DXGKARG_SUBMITCOMMANDVIRTUAL, answers submitted {
         with_started::<P, _>(adapter, |started| {
+            // Fences are counted by engine and node: one of another engine is none of ours.
+            let named = of_engine(args.NodeOrdinal, args.EngineOrdinal)?;
             // Only a packet without a context is the paging process's: one of a context that is not there (any more)
             // is refused.
             let found = match args.hContext.is_null() {
-                true => started.paging_context().map(|context| (NodeOrdinal(args.NodeOrdinal), context)),
+                true => started.paging_context().map(|context| (named, context)),
                 false => borrow::<Context<P>, _>(args.hContext, |found| Ok((found.node, found.engine.clone()))).ok(),
             };
             let Some((node, context)) = found else {
-                submit::refuse(started, NodeOrdinal(args.NodeOrdinal), args.SubmissionFenceId);
+                submit::refuse(started, named, args.SubmissionFenceId);
                 return Err(Error::InvalidParameter);
             };
             // Null rendering: the packet completes, and nothing of it runs.
@@ -84,7 +90,7 @@ ddi! {
     fn submit_command[P: Platform](adapter: HANDLE) at irql: Dispatch,
         with args: read *const DXGKARG_SUBMITCOMMAND, answers always {
         with_started::<P, _>(adapter, |started| {
-            let node = NodeOrdinal(args.NodeOrdinal);
+            let node = of_engine(args.NodeOrdinal, args.EngineOrdinal)?;
             let Some(context) = started.paging_context() else {
                 submit::refuse(started, node, args.SubmissionFenceId);
                 return Err(Error::InvalidParameter);
@@ -100,7 +106,8 @@ ddi! {
     fn preempt_command[P: Platform](adapter: HANDLE) at irql: Dispatch,
         with args: read *const DXGKARG_PREEMPTCOMMAND, answers always {
         with_started::<P, _>(adapter, |started| {
-            submit::preempt(&irql, started, NodeOrdinal(args.NodeOrdinal), args.PreemptionFenceId)
+            let node = of_engine(args.NodeOrdinal, args.EngineOrdinal)?;
+            submit::preempt(&irql, started, node, args.PreemptionFenceId)
         })
     }
 }

@@ -9,6 +9,7 @@ use kmd_core::asked::bit_of;
 use kmd_core::context::Context;
 use kmd_core::debug::About;
 use kmd_core::hw_context::HwContext;
+use kmd_core::nodes::of_engine;
 use kmd_core::platform::Platform;
 use kmd_core::status::{Error, Result, of};
 use kmd_core::{caps, clock, debug, escape, features, nodes, segments};
@@ -73,12 +74,14 @@ ddi! {
         // SAFETY: Dxgkrnl's buffer, of that size.
         let buffer = unsafe { array_mut(args.pBuffer.cast::<u8>(), args.BufferSize) }?;
         let mut payload = timeout(args.TdrType, args.TdrPayload, args.TdrPayloadSize);
-        let node = payload.as_ref().map(|payload| NodeOrdinal(payload.NodeOrdinal));
+        let named = |payload: &DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT| of_engine(payload.NodeOrdinal, payload.EngineOrdinal);
+        let node = payload.as_ref().and_then(|payload| named(payload).ok());
         // CAST: small enumerators.
         let about = About { reason: args.Reason, kind: args.TdrType.0 as u32, node };
         with_started::<P, _>(adapter, |started| {
             let guilty = debug::collect(started, &about, buffer);
-            if let Some(payload) = &mut payload {
+            // Of an engine that is not there no context can have timed out.
+            if let Some(payload) = payload.as_mut().filter(|_| node.is_some()) {
                 payload.hContext = core::ptr::without_provenance_mut(guilty as usize);
             }
             Ok(())
@@ -209,14 +212,14 @@ unsafe fn answer<P: Platform>(adapter: &Adapter<P>, context: HANDLE, args: &DXGK
     }
     // The input is borrowed only for the types that have one. With private data the OS may pass one buffer as input and
     // output, and two references to it would be undefined behaviour.
-    let is_read = matches!(
-        args.Type,
-        DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_PAGETABLELEVELDESC
-            | DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_POWERCOMPONENTINFO
-    );
+    let is_read =
+        args.Type == DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_POWERCOMPONENTINFO || caps::index_at(args.Type).is_some();
     let length = if is_read { args.InputDataSize } else { 0 };
     // SAFETY: the caller's promise.
     let input = unsafe { bytes(args.pInputData, length) }?;
+    if caps::physical_adapter(args.Type, input) != 0 {
+        return Err(Error::InvalidParameter);
+    }
     // What is only known once started: the page lists no "not ready".
     let listed = |error| if error == Error::DeviceNotReady { Error::InvalidParameter } else { error };
     if args.Type == DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_QUERYSEGMENT4 {

@@ -10,6 +10,7 @@ use kmd_core::device::Device;
 use kmd_core::handle::Handle;
 use kmd_core::hw_context::HwContext;
 use kmd_core::hw_queue::{HwQueue, NewQueue};
+use kmd_core::nodes::of_engine;
 use kmd_core::paging::{self, Buffer, Operation};
 use kmd_core::platform::Platform;
 use kmd_core::priority;
@@ -97,14 +98,14 @@ ddi! {
     fn reset_hw_engine[P: Platform](adapter: HANDLE) at irql: Passive,
         with args: read *mut DXGKARG_RESETHWENGINE, answers of {
         let started = started::<P>(adapter)?;
-        reset::reset_hw_engine(&irql, &started, NodeOrdinal(args.NodeOrdinal))
+        reset::reset_hw_engine(&irql, &started, of_engine(args.NodeOrdinal, args.EngineOrdinal)?)
     }
 
     /// `DxgkDdiResumeHwEngine`, `PASSIVE_LEVEL`.
     fn resume_hw_engine[P: Platform](adapter: HANDLE) at irql: Passive,
         with args: read *mut DXGKARG_RESUMEHWENGINE, answers of {
         let started = started::<P>(adapter)?;
-        reset::resume_hw_engine(&irql, &started, NodeOrdinal(args.NodeOrdinal))
+        reset::resume_hw_engine(&irql, &started, of_engine(args.NodeOrdinal, args.EngineOrdinal)?)
     }
 
     /// `DxgkDdiSetupPriorityBands`, `PASSIVE_LEVEL`.

@@ -1,0 +1,179 @@
+//! Engines, which are physical adapters that act as one: this driver links none.
+#![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
+
+use super::super::rig::Rig;
+use super::super::te::hardware::works;
+use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
+use crate::wrap::{copy, own, table};
+use anyhow::ensure;
+use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_SUCCESS};
+use wddm_abi::{
+    D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, DXGK_NODEMETADATA, DXGK_QUERYADAPTERINFOTYPE as Query,
+    DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGK_TDR_TYPE, DXGKARG_CALIBRATEGPUCLOCK, DXGKARG_COLLECTDBGINFO2,
+    DXGKARG_CREATECONTEXT, DXGKARG_CREATEHWCONTEXT, DXGKARG_ESCAPE, DXGKARG_PREEMPTCOMMAND, DXGKARG_QUERYCURRENTFENCE,
+    DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, DXGKARG_RESETHWENGINE,
+    DXGKARG_RESUMEHWENGINE, DXGKARG_SETSCHEDULINGLOGBUFFER, DXGKARG_SUBMITCOMMAND, DXGKARG_SUBMITCOMMANDVIRTUAL,
+    HANDLE, NTSTATUS,
+};
+
+pub(super) const CASES: &[Scenario] = &[Scenario {
+    id: "ST-89",
+    title: "there is engine 0 alone: what names another, or another physical adapter, is refused, and moves nothing",
+    source: "TDR changes in Windows 8, engines; DXGKARG_CREATECONTEXT, EngineAffinity",
+    play: one_engine,
+}];
+
+/// The functions that are asked, in this order, and how they refuse: by a status that their page lists.
+const ASKED: [(&str, NTSTATUS); 13] = [
+    ("QueryDependentEngineGroup", STATUS_INVALID_PARAMETER),
+    ("QueryEngineStatus", STATUS_INVALID_PARAMETER),
+    ("ResetEngine", STATUS_INVALID_PARAMETER),
+    ("ResetHwEngine", STATUS_INVALID_PARAMETER),
+    ("ResumeHwEngine", STATUS_INVALID_PARAMETER),
+    ("SetSchedulingLogBuffer", STATUS_INVALID_PARAMETER),
+    ("SubmitCommandVirtual", STATUS_INVALID_PARAMETER),
+    ("CalibrateGpuClock", STATUS_INVALID_PARAMETER),
+    ("GetNodeMetadata", STATUS_INVALID_PARAMETER),
+    ("CreateContext on engine 1", STATUS_NO_MEMORY),
+    ("CreateContext on engines 0 and 1", STATUS_NO_MEMORY),
+    ("CreateHwContext", STATUS_INVALID_PARAMETER),
+    ("QueryCurrentFence", STATUS_INVALID_PARAMETER),
+];
+/// Functions that may not fail, whatever they are asked: nothing may come of it.
+const MUST_SUCCEED: [&str; 3] = ["PreemptCommand", "SubmitCommand", "CollectDbgInfo2"];
+
+crate::decorate! {
+    /// Asks the driver about engine 1 in place of answering: the statuses go to the caller, and behind them the context
+    /// that CollectDbgInfo2 has named.
+    asks: DxgkDdiEscape(adapter: HANDLE, args: *const DXGKARG_ESCAPE) -> NTSTATUS {
+        let args = copy!(args);
+        let words = [refusals(adapter, args.hDevice).as_slice(), nothing(adapter).as_slice()].concat();
+        if args.PrivateDriverDataSize as usize != words.len() * 4 {
+            return own!(DxgkDdiEscape(adapter, &raw const args));
+        }
+        let to: *mut i32 = args.pPrivateDriverData.cast();
+        // SAFETY: Dxgkrnl's copy of the caller's buffer, of that size.
+        unsafe { to.copy_from_nonoverlapping(words.as_ptr(), words.len()) };
+        STATUS_SUCCESS
+    }
+}
+
+/// What names engine 1 where the driver may refuse.
+fn refusals(adapter: HANDLE, device: HANDLE) -> [i32; ASKED.len()] {
+    let mut group = DXGKARG_QUERYDEPENDENTENGINEGROUP::zeroed();
+    group.EngineOrdinal = 1;
+    let mut engine = DXGKARG_QUERYENGINESTATUS::zeroed();
+    engine.EngineOrdinal = 1;
+    let mut reset = DXGKARG_RESETENGINE::zeroed();
+    reset.EngineOrdinal = 1;
+    let mut reset_hw = DXGKARG_RESETHWENGINE::zeroed();
+    reset_hw.EngineOrdinal = 1;
+    let mut resume = DXGKARG_RESUMEHWENGINE::zeroed();
+    resume.EngineOrdinal = 1;
+    let mut log = DXGKARG_SETSCHEDULINGLOGBUFFER::zeroed();
+    log.EngineOrdinal = 1;
+    let mut packet = DXGKARG_SUBMITCOMMANDVIRTUAL::zeroed();
+    (packet.EngineOrdinal, packet.SubmissionFenceId) = (1, 0x7000_0000);
+    let mut clock = DXGKARG_CALIBRATEGPUCLOCK::zeroed();
+    let mut metadata = DXGK_NODEMETADATA::zeroed();
+    let context = |affinity| {
+        let mut context = DXGKARG_CREATECONTEXT::zeroed();
+        context.EngineAffinity = affinity;
+        own!(DxgkDdiCreateContext(device, &raw mut context))
+    };
+    let mut hw_context = DXGKARG_CREATEHWCONTEXT::zeroed();
+    hw_context.EngineAffinity = 2;
+    let mut fence = DXGKARG_QUERYCURRENTFENCE::zeroed();
+    fence.EngineOrdinal = 1;
+    let has_question = table().DxgkDdiQueryCurrentFence.is_some();
+    [
+        own!(DxgkDdiQueryDependentEngineGroup(adapter, &raw mut group)),
+        own!(DxgkDdiQueryEngineStatus(adapter, &raw mut engine)),
+        own!(DxgkDdiResetEngine(adapter, &raw mut reset)),
+        own!(DxgkDdiResetHwEngine(adapter, &raw mut reset_hw)),
+        own!(DxgkDdiResumeHwEngine(adapter, &raw mut resume)),
+        own!(DxgkDdiSetSchedulingLogBuffer(adapter, &raw const log)),
+        own!(DxgkDdiSubmitCommandVirtual(adapter, &raw const packet)),
+        own!(DxgkDdiCalibrateGpuClock(adapter, 0, 1, &raw mut clock)),
+        own!(DxgkDdiGetNodeMetadata(adapter, 1 << 16, &raw mut metadata)),
+        context(2),
+        context(3),
+        own!(DxgkDdiCreateHwContext(device, &raw mut hw_context)),
+        // A compute-only driver has no such function.
+        if has_question { own!(DxgkDdiQueryCurrentFence(adapter, &raw mut fence)) } else { STATUS_INVALID_PARAMETER },
+    ]
+    .map(|status: NTSTATUS| status.0)
+}
+
+/// What names engine 1 where the driver may not refuse; last, whether a context of engine 1 was named.
+fn nothing(adapter: HANDLE) -> [i32; MUST_SUCCEED.len() + 1] {
+    let mut preempt = DXGKARG_PREEMPTCOMMAND::zeroed();
+    (preempt.EngineOrdinal, preempt.PreemptionFenceId) = (1, 0x7000_0001);
+    let mut packet = DXGKARG_SUBMITCOMMAND::zeroed();
+    (packet.EngineOrdinal, packet.SubmissionFenceId) = (1, 0x7000_0002);
+    let mut payload = DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT::zeroed();
+    payload.EngineOrdinal = 1;
+    let mut buffer = [0_u8; 4096];
+    let mut info = DXGKARG_COLLECTDBGINFO2::zeroed();
+    (info.Reason, info.pBuffer, info.BufferSize) = (0x141, buffer.as_mut_ptr().cast(), buffer.len());
+    info.TdrType = DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT;
+    info.TdrPayload = (&raw mut payload).cast();
+    // CAST: some dozen bytes.
+    info.TdrPayloadSize = size_of_val(&payload) as u32;
+    let answers = [
+        own!(DxgkDdiPreemptCommand(adapter, &raw const preempt)),
+        own!(DxgkDdiSubmitCommand(adapter, &raw const packet)),
+        own!(DxgkDdiCollectDbgInfo2(adapter, &raw mut info)),
+    ];
+    [answers[0].0, answers[1].0, answers[2].0, i32::from(!payload.hContext.is_null())]
+}
+
+/// Asks by an escape; the statuses.
+fn ask(scene: &Scene, rig: &Rig) -> anyhow::Result<Vec<i32>> {
+    let mut words = vec![0_i32; ASKED.len() + MUST_SUCCEED.len() + 1];
+    let mut record = D3DKMT_ESCAPE::zeroed();
+    (record.hAdapter, record.hDevice) = (rig.raw.adapter, rig.plain);
+    record.Type = D3DKMT_ESCAPETYPE::D3DKMT_ESCAPE_DRIVERPRIVATE;
+    record.pPrivateDriverData = words.as_mut_ptr().cast();
+    record.PrivateDriverDataSize = u32::try_from(size_of_val(words.as_slice()))?;
+    rig.raw.ok(rig.raw.thunks.D3DKMTEscape, &mut record)?;
+    ensure!(scene.calls("DxgkDdiEscape") >= 1, "the driver was not asked");
+    Ok(words)
+}
+
+fn one_engine(stage: &Stage) -> Played {
+    stage.play(Setup::default().with_driver(asks), |scene| {
+        let rig = Rig::open(scene, "asks")?;
+        // An engine works meanwhile, and another has a context that runs.
+        let (queue, page) = (rig.queue(0)?, rig.page()?);
+        let run = super::super::te::Loop::new(&rig)?;
+        queue.run(|list| list.indirect(run.address, run.length))?;
+        run.begins(scene)?;
+        let words = ask(scene, &rig)?;
+        for ((what, refusal), status) in ASKED.iter().zip(&words) {
+            same(what, NTSTATUS(*status), *refusal)?;
+        }
+        for (what, status) in MUST_SUCCEED.iter().zip(&words[ASKED.len()..]) {
+            same(what, NTSTATUS(*status), STATUS_SUCCESS)?;
+        }
+        same("contexts of engine 1 that CollectDbgInfo2 named", words.last(), Some(&0))?;
+        for (kind, input) in [
+            (Query::DXGKQAITYPE_PHYSICALADAPTERCAPS, [1, 0, 0, 0]),
+            (Query::DXGKQAITYPE_GPUMMUCAPS, [1, 0, 0, 0]),
+            (Query::DXGKQAITYPE_HISTORYBUFFERPRECISION, [1, 0, 0, 0]),
+            (Query::DXGKQAITYPE_QUERYSEGMENT4, [1, 0, 0, 0]),
+            (Query::DXGKQAITYPE_PAGETABLELEVELDESC, [0, 0, 1, 0]),
+        ] {
+            for (index, want) in [(input, STATUS_INVALID_PARAMETER), ([0; 4], STATUS_SUCCESS)] {
+                let (status, _) = scene.world.os.query_adapter_info(scene.adapter(), kind, &index, 4096);
+                same(&format!("{kind:?}, input {index:?}"), status, want)?;
+            }
+        }
+        // Nothing has moved: what ran runs, its engine was not reset, and no answer came that nobody asked for.
+        run.end()?;
+        queue.wait(0, super::super::stage::PATIENCE)?;
+        queue.run(|list| list.store(page.at(0), 4))?;
+        page.until(scene, "work behind the questions", 0, 4)?;
+        works(scene)
+    })
+}
