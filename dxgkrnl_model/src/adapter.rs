@@ -10,6 +10,7 @@ mod cross;
 mod every_slot;
 mod first;
 pub(crate) mod judge;
+pub(crate) mod link;
 pub(crate) mod nodes;
 pub(crate) mod query;
 mod removal;
@@ -19,7 +20,7 @@ pub(crate) mod stop;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use nt_model::registry::RegistryValue;
@@ -52,6 +53,7 @@ pub use crate::interrupt::Notification;
 pub use crate::recovery::collect::{DebugBlob, DebugQuestion};
 pub use crate::recovery::steps::{Reason, Recovery, Step, What};
 pub use crate::vidsch::journal::PacketEvent;
+pub use link::Place;
 pub use start::StartError;
 
 /// How the adapter is attached and what its registry says.
@@ -65,6 +67,8 @@ pub struct AdapterConfig {
     pub registry: BTreeMap<String, RegistryValue>,
     /// The class that its INF names; `None`: not known, and not judged.
     pub class: Option<compute::DeviceClass>,
+    /// Physical adapters that the machine has in the chain that the device leads; 0 and 1: it is alone.
+    pub links: u32,
 }
 
 /// Where in its life an adapter is.
@@ -110,6 +114,8 @@ pub struct Adapter {
     /// Fresh at each start.
     luid: AtomicU64,
     state: AtomicU8,
+    /// Physical adapters that act as this one, itself among them.
+    engines: AtomicU32,
     caps: Lock<Option<Arc<Caps>>>,
     pub(crate) device: Device,
     pub(crate) features: Features,
@@ -182,6 +188,7 @@ impl Adapter {
             context: AtomicUsize::new(0),
             luid: AtomicU64::new(0),
             state: AtomicU8::new(AdapterState::Absent as u8),
+            engines: AtomicU32::new(1),
             caps: Lock::new(Rank::Log, None),
             device,
             features: Features::new(),
@@ -301,6 +308,15 @@ impl Adapter {
     /// Whether it takes new work.
     pub(crate) fn is_started(&self) -> bool {
         self.state() == AdapterState::Started
+    }
+
+    /// Physical adapters that act as this one, itself among them: its engines.
+    pub(crate) fn engines(&self) -> u32 {
+        self.engines.load(Ordering::Acquire).max(1)
+    }
+
+    pub(crate) fn set_engines(&self, engines: u32) {
+        self.engines.store(engines, Ordering::Release);
     }
 
     /// What the driver reported at the last start; nothing before the queries.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use wddm_abi::{DXGKARG_CALIBRATEGPUCLOCK, ntstatus};
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Place};
 use crate::ddi::{self, call_ddi};
 use crate::report::Calibration;
 use crate::rules::start::{CLOCK_FORWARD, CLOCK_PAIR, CLOCK_STATUS};
@@ -20,12 +20,12 @@ pub(crate) fn calibrate(adapter: &Arc<Adapter>) {
         return;
     }
     let Some(caps) = adapter.caps() else { return };
-    for node in &caps.nodes {
-        calibrate_node(adapter, node.ordinal);
+    for (node, info) in (0..).zip(&caps.nodes) {
+        calibrate_node(adapter, node, info.place);
     }
 }
 
-fn calibrate_node(adapter: &Arc<Adapter>, node: u32) {
+fn calibrate_node(adapter: &Arc<Adapter>, node: u32, at: Place) {
     let kernel = adapter.kernel();
     let mut arguments = DXGKARG_CALIBRATEGPUCLOCK::zeroed();
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
@@ -33,7 +33,7 @@ fn calibrate_node(adapter: &Arc<Adapter>, node: u32) {
     // Looked up before the call: another thread may calibrate during it.
     let last = counters.last_calibration(adapter.luid_number(), node);
     let before = kernel.query_performance_counter();
-    let status = ddi::status(call_ddi!(adapter, DxgkDdiCalibrateGpuClock(miniport, node, 0, pointer)));
+    let status = ddi::status(call_ddi!(adapter, DxgkDdiCalibrateGpuClock(miniport, at.node, at.engine, pointer)));
     let after = kernel.query_performance_counter();
     if status == ntstatus::STATUS_SYSTEM_SHUTDOWN {
         return;

@@ -70,6 +70,7 @@ macro_rules! ddis {
 
 ddis! {
     DxgkDdiAddDevice: Passive, Third;
+    DxgkDdiLinkDevice: Passive, Third;
     DxgkDdiStartDevice: Passive, Third;
     DxgkDdiStopDevice: Passive, Third;
     DxgkDdiRemoveDevice: Passive, Third;

@@ -281,7 +281,8 @@ fn create_in_driver(
     let adapter = device.adapter();
     let mut arguments = DXGKARG_CREATEHWCONTEXT::zeroed();
     arguments.hHwContext = handle.raw();
-    (arguments.NodeOrdinal, arguments.EngineAffinity) = (place.0, adapter.personality().affinity.of(place.1));
+    let at = adapter.known_caps().place(place.0);
+    (arguments.NodeOrdinal, arguments.EngineAffinity) = (at.node, adapter.personality().affinity.of(place.1, at.engine));
     adapter.note_affinity(arguments.EngineAffinity);
     if !private.is_empty() {
         arguments.pPrivateDriverData = private.as_mut_ptr().cast();

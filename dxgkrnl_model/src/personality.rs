@@ -267,8 +267,9 @@ pub enum RingHandle {
 /// What a driver gets as `EngineAffinity` of a context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Affinity {
-    /// The bit of the engine, `1 << EngineOrdinal`: 1 on an adapter of one engine, whether user mode says 0 or 1.
-    /// Source: article tdr-changes-in-windows-8. Clients say either.
+    /// The bit of the engine, `1 << EngineOrdinal`: 1 on an adapter of one engine, whether user mode says 0 or 1, and
+    /// a number of user mode's that is no engine's bit is refused. Source: article tdr-changes-in-windows-8. Clients
+    /// say either.
     #[default]
     Bit,
     /// What user mode says, and 0 for contexts of the system. Source: DDI page D3DKMT_CREATECONTEXTVIRTUAL calls the
@@ -277,10 +278,22 @@ pub enum Affinity {
 }
 
 impl Affinity {
-    /// What the driver gets for user mode's number.
-    pub(crate) fn of(self, user: u32) -> u32 {
+    /// The engine, of so many, that user mode's number names; `None`: none of them.
+    pub(crate) fn engine(self, user: u32, engines: u32) -> Option<u32> {
         match self {
-            Self::Bit => user.max(1),
+            Self::Bit if user == 0 => Some(0),
+            // The ordinal is the highest bit, and there is one.
+            Self::Bit => Some(user.trailing_zeros()).filter(|engine| user.is_power_of_two() && *engine < engines),
+            // Of one engine the driver says what it takes: clients say 0 and 1.
+            Self::Passed if engines == 1 => Some(0),
+            Self::Passed => Some(user).filter(|engine| *engine < engines),
+        }
+    }
+
+    /// What the driver gets of a context on this engine for user mode's number.
+    pub(crate) fn of(self, user: u32, engine: u32) -> u32 {
+        match self {
+            Self::Bit => 1 << engine,
             Self::Passed => user,
         }
     }

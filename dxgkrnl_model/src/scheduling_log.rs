@@ -307,7 +307,8 @@ impl NodeLog {
         let made = manager.run_on_worker(adapter, move |adapter, manager| Buffer::make(adapter, manager, entries));
         let Some(Some(buffer)) = made else { return };
         let mut arguments = DXGKARG_SETSCHEDULINGLOGBUFFER::zeroed();
-        arguments.NodeOrdinal = self.node;
+        let place = adapter.known_caps().place(self.node);
+        (arguments.NodeOrdinal, arguments.EngineOrdinal) = (place.node, place.engine);
         arguments.NumberOfEntries = entries;
         arguments.LogBufferCpuVa = core::ptr::with_exposed_provenance_mut(buffer.address());
         arguments.LogBufferGpuVa = buffer.place().0;

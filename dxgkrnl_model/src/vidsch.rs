@@ -18,6 +18,7 @@ use nt_model::Thread;
 use wddm_abi::{DXGKARG_SETUPPRIORITYBANDS, NTSTATUS};
 
 use crate::adapter::Adapter;
+use crate::adapter::Place;
 use crate::adapter::caps::Caps;
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
@@ -32,7 +33,10 @@ pub(crate) type Deferred = Box<dyn FnOnce(&Arc<Adapter>) + Send>;
 /// A node.
 #[derive(Debug)]
 pub(crate) struct Node {
+    /// Its number on the adapter.
     pub(crate) ordinal: u32,
+    /// As the driver knows it.
+    pub(crate) place: Place,
     /// The GPU schedules contexts itself: no packets.
     pub(crate) is_hardware_scheduled: bool,
     pub(crate) packet: PacketNode,
@@ -77,16 +81,17 @@ impl VidSch {
     /// Makes the nodes and starts the worker.
     pub(crate) fn start(&self, adapter: &Arc<Adapter>, caps: &Arc<Caps>) {
         let seed = adapter.personality().preemption.seed;
-        let node = |info: &crate::adapter::caps::NodeInfo| {
+        let node = |(ordinal, info): (u32, &crate::adapter::caps::NodeInfo)| {
             Arc::new(Node {
-                ordinal: info.ordinal,
+                ordinal,
+                place: info.place,
                 is_hardware_scheduled: info.is_hardware_scheduled(),
-                packet: PacketNode::new(info.ordinal),
+                packet: PacketNode::new(ordinal, info.place),
                 contexts: Lock::new(Rank::Registry, Vec::new()),
-                cadence: Lock::new(Rank::Log, cadence::Cadence::new(seed, info.ordinal)),
+                cadence: Lock::new(Rank::Log, cadence::Cadence::new(seed, ordinal)),
             })
         };
-        *self.nodes.lock() = caps.nodes.iter().map(node).collect();
+        *self.nodes.lock() = (0..).zip(&caps.nodes).map(node).collect();
         self.stopping.store(false, Ordering::Release);
         adapter.tdr.begin();
         let weak = Arc::downgrade(adapter);
@@ -120,6 +125,13 @@ impl VidSch {
     /// A node by number.
     pub(crate) fn node(&self, ordinal: u32) -> Option<Arc<Node>> {
         self.nodes.lock().get(ordinal as usize).cloned()
+    }
+
+    /// A node by what the driver calls it.
+    ///
+    /// IRQL: any.
+    pub(crate) fn node_at(&self, place: Place) -> Option<Arc<Node>> {
+        self.nodes.lock().iter().find(|node| node.place == place).cloned()
     }
 
     /// All nodes.

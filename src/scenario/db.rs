@@ -152,7 +152,7 @@ fn node_without(stage: &Stage) -> Played {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;
         let caps = scene.adapter().caps().context("caps")?;
-        let node = caps.nodes.iter().find(|node| !node.takes_user_mode_work()).context("such a node")?.ordinal;
+        let node = caps.nodes.iter().find(|node| !node.takes_user_mode_work()).context("such a node")?.place.node;
         match room.context(node) {
             // A packet context, which has no queues.
             Ok(context) => denied("a user-mode queue", room.queue_in(context, true), STATUS_INVALID_PARAMETER),

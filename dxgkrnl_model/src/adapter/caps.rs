@@ -6,6 +6,8 @@ use wddm_abi::{
     DXGK_SEGMENTDESCRIPTOR4, DXGK_USERMODESUBMISSION_CAPS, DXGK_WDDMVERSION,
 };
 
+use super::link::{Follower, Place};
+
 /// A memory segment, numbered from 1.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
@@ -40,8 +42,8 @@ impl Segment {
 /// A node.
 #[derive(Clone, Debug)]
 pub struct NodeInfo {
-    /// Its number.
-    pub ordinal: u32,
+    /// Where it is.
+    pub place: Place,
     /// As the driver described it.
     pub metadata: DXGK_NODEMETADATA,
 }
@@ -124,8 +126,10 @@ pub struct Caps {
     pub physical: DXGK_PHYSICALADAPTERCAPS,
     /// Whether `PHYSICALADAPTERCAPS` was asked and answered.
     pub is_physical_answered: bool,
-    /// Nodes.
+    /// Nodes: of engine 0, then of each engine behind it.
     pub nodes: Vec<NodeInfo>,
+    /// What the engines behind the first say of themselves.
+    pub followers: Vec<Follower>,
     /// `NATIVE_FENCE_CAPS`, where native fences are advertised.
     pub native_fence: Option<DXGK_NATIVE_FENCE_CAPS>,
     /// `USERMODESUBMISSION_CAPS`, where a node has user-mode submission.
@@ -160,6 +164,7 @@ impl Default for Caps {
             physical: DXGK_PHYSICALADAPTERCAPS::zeroed(),
             is_physical_answered: false,
             nodes: Vec::new(),
+            followers: Vec::new(),
             native_fence: None,
             user_mode: None,
             power_components: Vec::new(),
@@ -226,9 +231,26 @@ impl Caps {
         self.segments.iter().find(|segment| segment.id == id)
     }
 
-    /// A node by number.
-    pub fn node(&self, ordinal: u32) -> Option<&NodeInfo> {
-        self.nodes.get(ordinal as usize)
+    /// A node by number: those of engine 0 come first.
+    pub fn node(&self, number: u32) -> Option<&NodeInfo> {
+        self.nodes.get(number as usize)
+    }
+
+    /// Physical adapters that act as one.
+    pub fn engines(&self) -> u32 {
+        // CAST: 32 at most.
+        self.followers.len() as u32 + 1
+    }
+
+    /// The number of the node that is there; `None`: there is none.
+    pub fn node_at(&self, place: Place) -> Option<u32> {
+        // CAST: at most 64 for each of 32 engines.
+        self.nodes.iter().position(|node| node.place == place).map(|at| at as u32)
+    }
+
+    /// Where a node is; one that there is not is on engine 0.
+    pub fn place(&self, number: u32) -> Place {
+        self.node(number).map_or(Place { node: number, engine: 0 }, |node| node.place)
     }
 
     /// The node that paging runs on.

@@ -9,7 +9,7 @@ use wddm_abi::{
 
 use super::Adapter;
 use super::caps::{Caps, Mmu, NodeInfo};
-use super::first;
+use super::{first, link};
 use crate::personality::HwContexts;
 use crate::rules::caps as rule;
 use crate::rules::start::{
@@ -95,6 +95,7 @@ impl Adapter {
         verdicts.extend(judge_scheduling(caps, self.personality().granularity_demanded));
         verdicts.extend(judge_memory(caps, self.kernel().highest_physical_address()));
         verdicts.extend(judge_nodes(caps, self.personality().copy_node_demanded));
+        verdicts.extend(judge_link(caps));
         verdicts.push(super::removal::judge(self, caps));
         verdicts.extend(super::compute::judge(self, caps));
         if let Some(mmu) = &caps.mmu {
@@ -284,6 +285,18 @@ fn judge_nodes(caps: &Caps, copy_node_demanded: bool) -> Vec<Verdict> {
                 paging.map(|n| n.engine_type())
             ),
         ),
+    ]
+}
+
+/// Verdicts on the physical adapters of a link; none for an adapter that is alone.
+fn judge_link(caps: &Caps) -> Vec<Verdict> {
+    if caps.followers.is_empty() {
+        return Vec::new();
+    }
+    let verdict = |rule, wrong: Option<String>| (rule, wrong.is_none(), wrong.unwrap_or_default()) as Verdict;
+    vec![
+        verdict(&rule::LINK_NODES, link::unequal_nodes(caps)),
+        verdict(&rule::LINK_ADDRESSES, link::unequal_addresses(caps)),
     ]
 }
 

@@ -42,6 +42,14 @@ pub enum StartError {
         /// Which.
         rule: &'static Rule,
     },
+    /// The chain of linked adapters is another than the driver says.
+    #[error("DxgkDdiLinkDevice names {links} links, and the machine has {there}")]
+    Links {
+        /// `LINKED_DEVICE.NumberOfLinksInChain`.
+        links: u32,
+        /// Physical adapters that are there.
+        there: u32,
+    },
     /// It is started or being started already, or its driver is gone.
     #[error("the adapter is {0:?}")]
     State(AdapterState),
@@ -56,7 +64,7 @@ impl StartError {
         match self {
             Self::Driver { status, .. } => *status,
             Self::Refused { rule } if rule.name == "DXG-VERSION-AGREES" => ntstatus::STATUS_REVISION_MISMATCH,
-            Self::Refused { .. } => ntstatus::STATUS_UNSUCCESSFUL,
+            Self::Refused { .. } | Self::Links { .. } => ntstatus::STATUS_UNSUCCESSFUL,
             Self::State(_) => ntstatus::STATUS_INVALID_DEVICE_STATE,
             Self::Stopped => ntstatus::STATUS_SYSTEM_SHUTDOWN,
         }
@@ -120,7 +128,11 @@ impl Adapter {
             Step::Segments if self.query_segments(caps) => Ok(()),
             Step::Segments => Err(StartError::Refused { rule: &QAI_REQUIRED }),
             Step::PageTableLevels => self.query_levels(caps),
-            Step::PhysicalAdapter => self.query_physical(caps),
+            Step::PhysicalAdapter => {
+                self.query_physical(caps)?;
+                self.query_followers(caps);
+                Ok(())
+            }
             Step::QueryInterfaceProbe => {
                 self.features.probe_query_interface(self);
                 Ok(())
@@ -160,7 +172,7 @@ impl Adapter {
         }
         self.set_context(context);
         self.set_state(AdapterState::Added);
-        Ok(())
+        self.link()
     }
 
     fn start_device(self: &Arc<Self>, caps: &mut Caps) -> Result<(), StartError> {

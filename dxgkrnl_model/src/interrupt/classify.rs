@@ -14,7 +14,7 @@ use wddm_abi::{
     DXGK_ENGINE_STATE, DXGK_INTERRUPT_TYPE, DXGK_PAGE_FAULT_FLAGS, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, Plain,
 };
 
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Place};
 use crate::device::PageFault;
 use crate::fence::native::FenceOnAdapter;
 use crate::handle;
@@ -141,11 +141,9 @@ pub(crate) fn classify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT
     }
 }
 
-fn node(adapter: &Adapter, ordinal: u32, engine: u32) -> Option<Arc<Node>> {
-    let found = adapter.scheduler.node(ordinal);
-    adapter
-        .rules()
-        .check(&rule::INT_NODE, found.is_some() && engine == 0, || format!("node {ordinal}, engine {engine}"));
+fn node(adapter: &Adapter, node: u32, engine: u32) -> Option<Arc<Node>> {
+    let found = adapter.scheduler.node_at(Place { node, engine });
+    adapter.rules().check(&rule::INT_NODE, found.is_some(), || format!("node {node}, engine {engine}"));
     found
 }
 

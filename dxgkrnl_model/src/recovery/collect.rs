@@ -64,7 +64,8 @@ impl DebugQuestion {
 /// that timed out, if it names one.
 pub(super) fn packet_engine(adapter: &Adapter, node: u32, snapshot: &Snapshot, reason: Reason) -> Option<usize> {
     let mut payload = DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT::zeroed();
-    payload.NodeOrdinal = node;
+    let place = adapter.known_caps().place(node);
+    (payload.NodeOrdinal, payload.EngineOrdinal) = (place.node, place.engine);
     payload.LastHwCompletedFenceId = snapshot.completed.into();
     payload.LastHwSubmittedFenceId = snapshot.submitted.into();
     before_engine(adapter, reason, &payload)
@@ -74,7 +75,8 @@ pub(super) fn packet_engine(adapter: &Adapter, node: u32, snapshot: &Snapshot, r
 /// as [`packet_engine`].
 pub(super) fn hw_engine(adapter: &Adapter, node: u32, pending: u32, reason: Reason) -> Option<usize> {
     let mut payload = DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT::zeroed();
-    payload.NodeOrdinal = node;
+    let place = adapter.known_caps().place(node);
+    (payload.NodeOrdinal, payload.EngineOrdinal) = (place.node, place.engine);
     payload.NumberOfPendingSuspendRequests = pending;
     let ready = |queue: &std::sync::Arc<crate::hw_queue::HwQueue>| {
         queue.context().node() == node && queue.progress().value() < queue.last_queued()

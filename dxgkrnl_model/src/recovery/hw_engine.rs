@@ -34,6 +34,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     if !tdr.begin_reset(node) {
         return;
     }
+    let place = adapter.known_caps().place(node);
     let record = Record::begin(adapter, What::HwEngine { node }, reason);
     tdr.engine_resets.fetch_add(1, Ordering::Relaxed);
     tdr.give_time(node, adapter.kernel().now());
@@ -55,7 +56,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     let before = progress_of(adapter, node);
     tdr.invalidated.lock().clear();
     let mut arguments = DXGKARG_RESETHWENGINE::zeroed();
-    arguments.NodeOrdinal = node;
+    (arguments.NodeOrdinal, arguments.EngineOrdinal) = (place.node, place.engine);
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiResetHwEngine(miniport, pointer)));
     let invalidated = std::mem::take(&mut *tdr.invalidated.lock());
@@ -90,7 +91,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     tdr.set_node(node, NodeState { resetting: true, quiet: false });
     record.step(Step::InterruptsEnabled);
     let mut arguments = DXGKARG_RESUMEHWENGINE::zeroed();
-    arguments.NodeOrdinal = node;
+    (arguments.NodeOrdinal, arguments.EngineOrdinal) = (place.node, place.engine);
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
     let resumed = ddi::status(call_ddi!(adapter, DxgkDdiResumeHwEngine(miniport, pointer)));
     record.step(Step::ResumeHwEngine(resumed));

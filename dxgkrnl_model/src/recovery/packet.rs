@@ -153,7 +153,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     record.step(Step::DebugInfo(collect::ENGINE_TIMEOUT));
     super::pass(adapter, adapter.personality().gates.reset.as_ref());
     let mut arguments = DXGKARG_RESETENGINE::zeroed();
-    arguments.NodeOrdinal = node.ordinal;
+    (arguments.NodeOrdinal, arguments.EngineOrdinal) = (node.place.node, node.place.engine);
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
     let returned = ddi::status(call_ddi!(adapter, DxgkDdiResetEngine(miniport, pointer)));
     let aborted = arguments.LastAbortedFenceId;
@@ -266,7 +266,7 @@ fn devices_of(packets: &[Packet]) -> usize {
 /// IRQL: PASSIVE_LEVEL.
 fn current_fence(adapter: &Adapter, node: &Node) {
     let mut arguments = DXGKARG_QUERYCURRENTFENCE::zeroed();
-    arguments.NodeOrdinal = node.ordinal;
+    (arguments.NodeOrdinal, arguments.EngineOrdinal) = (node.place.node, node.place.engine);
     let (_, _, before) = node.packet.ids();
     let over = node.packet.over();
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
@@ -295,7 +295,7 @@ fn current_fence(adapter: &Adapter, node: &Node) {
 /// Asks which nodes depend on this one, and preempts those. Returns the ones that do not answer in time.
 fn dependents(adapter: &Arc<Adapter>, node: &Node, record: &Record<'_>) -> Vec<Arc<Node>> {
     let mut arguments = DXGKARG_QUERYDEPENDENTENGINEGROUP::zeroed();
-    arguments.NodeOrdinal = node.ordinal;
+    (arguments.NodeOrdinal, arguments.EngineOrdinal) = (node.place.node, node.place.engine);
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiQueryDependentEngineGroup(miniport, pointer)));
     let fine = ddi::succeeded(status);
@@ -305,9 +305,13 @@ fn dependents(adapter: &Arc<Adapter>, node: &Node, record: &Record<'_>) -> Vec<A
     }
     let mask = arguments.DependentNodeOrdinalMask;
     record.step(Step::Dependents(mask));
-    let count = adapter.scheduler.nodes().len();
+    // The mask is of nodes of one engine.
+    let here = adapter.scheduler.nodes().into_iter().filter(|other| other.place.engine == node.place.engine);
+    let here: Vec<_> = here.collect();
+    let count = here.len();
     let existing = if count >= 64 { u64::MAX } else { (1 << count) - 1 };
-    let sound = mask & (1 << node.ordinal) != 0 && mask & !existing == 0;
+    let bit = |node: &Node| 1 << node.place.node;
+    let sound = mask & bit(node) != 0 && mask & !existing == 0;
     adapter.rules().check(&TDR_MASK, sound, || {
         Details::new(format!("node {} of {count}: {mask:#x}", node.ordinal)).params([
             mask,
@@ -315,8 +319,8 @@ fn dependents(adapter: &Arc<Adapter>, node: &Node, record: &Record<'_>) -> Vec<A
             count as u64,
         ])
     });
-    let depends = |other: &Arc<Node>| other.ordinal != node.ordinal && mask & (1 << other.ordinal) != 0;
-    let others = adapter.scheduler.nodes().into_iter().filter(depends).filter(|other| !other.is_hardware_scheduled);
+    let depends = |other: &Arc<Node>| other.ordinal != node.ordinal && mask & bit(other) != 0;
+    let others = here.into_iter().filter(depends).filter(|other| !other.is_hardware_scheduled);
     let kernel = adapter.kernel();
     let mut late = Vec::new();
     for other in others {
@@ -334,7 +338,7 @@ fn dependents(adapter: &Arc<Adapter>, node: &Node, record: &Record<'_>) -> Vec<A
 /// Asks whether the node makes progress: what the driver says.
 fn status(adapter: &Adapter, node: &Node) -> bool {
     let mut arguments = DXGKARG_QUERYENGINESTATUS::zeroed();
-    arguments.NodeOrdinal = node.ordinal;
+    (arguments.NodeOrdinal, arguments.EngineOrdinal) = (node.place.node, node.place.engine);
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiQueryEngineStatus(miniport, pointer)));
     let fine = ddi::succeeded(status);

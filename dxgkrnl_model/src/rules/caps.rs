@@ -117,6 +117,20 @@ rules! {
         bugcheck: none,
         fix: "report the same number of nodes in both",
     }
+    /// Nodes of linked adapters.
+    LINK_NODES = "DXG-LINK-NODES" {
+        title: "each physical adapter of a link has as many nodes as the first: PHYSICALADAPTERCAPS.NumExecutionNodes is the same for every index",
+        source: "article tdr-changes-in-windows-8, Engines (each engine must have the same number of nodes)",
+        bugcheck: none,
+        fix: "link physical adapters of one kind only: DxgkDdiLinkDevice names no other",
+    }
+    /// Addresses of linked adapters.
+    LINK_ADDRESSES = "DXG-LINK-ADDRESSES" {
+        title: "each physical adapter of a link has GPU virtual addresses of as many bits as the first",
+        source: "article linked-display-adapter, GpuMmu support (VirtualAddressBitCount must be the same for all)",
+        bugcheck: none,
+        fix: "report the smallest of their VirtualAddressBitCount for every index",
+    }
     /// Paging node.
     CAPS_PAGING_NODE = "DXG-CAPS-PAGING-NODE" {
         title: "PagingNodeIndex names an existing copy node",

@@ -18,7 +18,7 @@ rules! {
         title: "a notification names an existing node and engine",
         source: "DDI page DXGKARGCB_NOTIFY_INTERRUPT_DATA (NodeOrdinal, EngineOrdinal; engine 0 without a link)",
         bugcheck: none,
-        fix: "use the ordinals of GetNodeMetadata and engine 0",
+        fix: "use the ordinals of GetNodeMetadata, and engine 0 where no adapters are linked",
     }
     /// Types.
     INT_TYPE = "DXG-INT-TYPE" {

@@ -12,7 +12,7 @@ use wddm_abi::{
 };
 
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Place};
 use crate::adapter::query::{Buffer, Query};
 use crate::ddi::{self, call_ddi};
 use crate::handle::HandleType;
@@ -164,7 +164,8 @@ fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
         Type::KMTQAITYPE_NODEMETADATA => {
             let mut answer: D3DKMT_NODEMETADATA = capture::read(address)?;
             let asked = answer.NodeOrdinalAndAdapterIndex;
-            let node = caps.node(asked & 0xFFFF).filter(|_| asked >> 16 == 0).ok_or(INVALID)?;
+            let place = Place { node: asked & 0xFFFF, engine: asked >> 16 };
+            let node = caps.node_at(place).and_then(|node| caps.node(node)).ok_or(INVALID)?;
             answer.NodeData = node.metadata;
             give(address, size, &answer)
         }
@@ -180,13 +181,13 @@ fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
         }
         Type::KMTQAITYPE_PHYSICALADAPTERDEVICEIDS => {
             let mut answer: D3DKMT_QUERY_DEVICE_IDS = capture::read(address)?;
-            if answer.PhysicalAdapterIndex != 0 {
+            if answer.PhysicalAdapterIndex >= caps.engines() {
                 return Err(INVALID);
             }
             answer.DeviceIds = adapter.device.ids();
             give(address, size, &answer)
         }
-        Type::KMTQAITYPE_PHYSICALADAPTERCOUNT => give(address, size, &1_u32),
+        Type::KMTQAITYPE_PHYSICALADAPTERCOUNT => give(address, size, &caps.engines()),
         Type::KMTQAITYPE_GETSEGMENTSIZE => give(address, size, &segment_sizes(adapter)),
         Type::KMTQAITYPE_QUERY_GPUMMU_CAPS => {
             let mmu = caps.mmu.as_ref().ok_or(ntstatus::STATUS_NOT_SUPPORTED)?;

@@ -9,7 +9,7 @@ use wddm_abi::{
 };
 
 use super::{Call, DONE, INVALID, capture, thunks};
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Place};
 use crate::context::Context;
 use crate::device::{Device, DeviceState};
 use crate::handle::HandleType;
@@ -72,6 +72,17 @@ pub(super) fn refuses_tests(adapter: &Adapter, asked: bool) -> bool {
     asked && !adapter.feature(DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING).enabled
 }
 
+/// The number of the node that user mode names by its ordinal and by the engine's number.
+///
+/// # Errors
+/// STATUS_INVALID_PARAMETER for one that is not there.
+pub(super) fn node_of(device: &Device, node: u32, affinity: u32) -> Result<u32, NTSTATUS> {
+    let adapter = device.adapter();
+    let caps = adapter.known_caps();
+    let engine = adapter.personality().affinity.engine(affinity, caps.engines()).ok_or(INVALID)?;
+    caps.node_at(Place { node, engine }).ok_or(INVALID)
+}
+
 thunks! {
     /// Devices.
     table THUNKS;
@@ -113,7 +124,8 @@ thunks! {
     fn D3DKMTCreateContextVirtual(call, record: D3DKMT_CREATECONTEXTVIRTUAL) {
         let device = device(call, record.hDevice)?;
         let caps = device.adapter().known_caps();
-        let node = caps.node(record.NodeOrdinal).ok_or(INVALID)?;
+        let number = node_of(&device, record.NodeOrdinal, record.EngineAffinity)?;
+        let node = caps.node(number).ok_or(INVALID)?;
         if record.Flags.Reserved() != 0 || refuses_tests(device.adapter(), record.Flags.TestContext()) {
             return Err(INVALID);
         }
@@ -129,7 +141,7 @@ thunks! {
         let address = record.pPrivateDriverData.expose_provenance();
         let mut private = private(address, record.PrivateDriverDataSize)?;
         let flags = driver_flags(record.Flags);
-        let (node, affinity) = (record.NodeOrdinal, record.EngineAffinity);
+        let (node, affinity) = (number, record.EngineAffinity);
         let object = if hardware {
             let context = HwContext::create(&device, node, affinity, Way::CreateContext(flags), &mut private)?;
             context.commands().set_null_rendering(record.Flags.NullRendering());

@@ -8,7 +8,7 @@ use wddm_abi::{
     D3DKMT_NOTIFY_WORK_SUBMISSION, D3DKMT_SUBMITCOMMANDTOHWQUEUE, NTSTATUS, ntstatus,
 };
 
-use super::device::{device, private, submission};
+use super::device::{device, node_of, private, submission};
 use super::{Call, DONE, INVALID, capture, thunks};
 use crate::doorbell::{Doorbell, PRIVATE_MAX, Request};
 use crate::handle::HandleType;
@@ -49,7 +49,8 @@ thunks! {
         has_pair(call)?;
         let device = device(call, record.hDevice)?;
         let caps = device.adapter().known_caps();
-        let node = caps.node(record.NodeOrdinal).ok_or(INVALID)?;
+        let number = node_of(&device, record.NodeOrdinal, record.EngineAffinity)?;
+        let node = caps.node(number).ok_or(INVALID)?;
         if record.Flags.Value != 0 {
             return Err(INVALID);
         }
@@ -59,7 +60,7 @@ thunks! {
         let address = record.pPrivateDriverData.expose_provenance();
         let mut private = private(address, record.PrivateDriverDataSize)?;
         let context =
-            HwContext::create(&device, record.NodeOrdinal, record.EngineAffinity, Way::CreateHwContext, &mut private)?;
+            HwContext::create(&device, number, record.EngineAffinity, Way::CreateHwContext, &mut private)?;
         capture::store(address, &private)?;
         record.hHwContext = call.process.insert(UserObject::HwContext(context)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         DONE

@@ -21,7 +21,7 @@ use wddm_abi::{DXGKARG_PREEMPTCOMMAND, DXGKARG_SUBMITCOMMAND, DXGKARG_SUBMITCOMM
 
 use super::command::Submission;
 use super::journal::{Journal, PacketEvent};
-use crate::adapter::Adapter;
+use crate::adapter::{Adapter, Place};
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
 use crate::rules::paging::{PAGING_END, PREEMPT_STATUS, SUBMIT_STATUS};
@@ -187,6 +187,8 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct PacketNode {
     ordinal: u32,
+    /// As the driver knows it.
+    place: Place,
     state: Lock<State>,
     /// A packet has ended, or the preemption was acknowledged.
     pub(crate) changed: Signal,
@@ -205,7 +207,7 @@ pub(crate) struct Snapshot {
 }
 
 impl PacketNode {
-    pub(crate) fn new(ordinal: u32) -> Self {
+    pub(crate) fn new(ordinal: u32, place: Place) -> Self {
         let state = State {
             last_submitted: FIRST_ID,
             last_completed: FIRST_ID,
@@ -219,7 +221,7 @@ impl PacketNode {
             taken_by_reset: FIRST_ID,
             over: FIRST_ID,
         };
-        Self { ordinal, state: Lock::new(Rank::Node, state), changed: Signal::new(), journal: Journal::new() }
+        Self { ordinal, place, state: Lock::new(Rank::Node, state), changed: Signal::new(), journal: Journal::new() }
     }
 
     /// What has happened to the node's packets, in order.
@@ -315,7 +317,8 @@ impl PacketNode {
         };
         let id = self.enter(adapter, context, Load::Paging(buffer));
         let mut arguments = DXGKARG_SUBMITCOMMAND::zeroed();
-        (arguments.SubmissionFenceId, arguments.NodeOrdinal) = (id, self.ordinal);
+        arguments.SubmissionFenceId = id;
+        (arguments.NodeOrdinal, arguments.EngineOrdinal) = (self.place.node, self.place.engine);
         arguments.Flags.set_Paging(true);
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let returned = call_ddi!(adapter, DxgkDdiSubmitCommand(miniport, pointer));
@@ -372,7 +375,7 @@ impl PacketNode {
         let mut arguments = DXGKARG_SUBMITCOMMANDVIRTUAL::zeroed();
         arguments.hContext = core::ptr::with_exposed_provenance_mut(context.driver_handle());
         arguments.SubmissionFenceId = id;
-        arguments.NodeOrdinal = self.ordinal;
+        (arguments.NodeOrdinal, arguments.EngineOrdinal) = (self.place.node, self.place.engine);
         match load {
             Load::Paging(buffer) => {
                 arguments.DmaBufferVirtualAddress = buffer.address;
@@ -443,7 +446,7 @@ impl PacketNode {
         };
         let mut arguments = DXGKARG_PREEMPTCOMMAND::zeroed();
         arguments.PreemptionFenceId = id;
-        arguments.NodeOrdinal = self.ordinal;
+        (arguments.NodeOrdinal, arguments.EngineOrdinal) = (self.place.node, self.place.engine);
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiPreemptCommand(miniport, pointer)));
         let fine = ddi::succeeded(status);
