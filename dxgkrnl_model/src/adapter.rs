@@ -311,7 +311,7 @@ impl Adapter {
     }
 
     /// Physical adapters that act as this one, itself among them: its engines.
-    pub(crate) fn engines(&self) -> u32 {
+    pub fn engines(&self) -> u32 {
         self.engines.load(Ordering::Acquire).max(1)
     }
 

@@ -253,7 +253,8 @@ pub(crate) fn create_in_driver(
     // ContextInfo is an output as a whole: the poison shows which members the driver did not write.
     arguments.ContextInfo.as_bytes_mut().fill(poison::BYTE);
     let at = adapter.known_caps().place(place.0);
-    (arguments.NodeOrdinal, arguments.EngineAffinity) = (at.node, adapter.personality().affinity.of(place.1, at.engine));
+    (arguments.NodeOrdinal, arguments.EngineAffinity) =
+        (at.node, adapter.personality().affinity.of(place.1, at.engine));
     adapter.note_affinity(arguments.EngineAffinity);
     arguments.Flags = flags;
     if !private.is_empty() {

@@ -282,7 +282,8 @@ fn create_in_driver(
     let mut arguments = DXGKARG_CREATEHWCONTEXT::zeroed();
     arguments.hHwContext = handle.raw();
     let at = adapter.known_caps().place(place.0);
-    (arguments.NodeOrdinal, arguments.EngineAffinity) = (at.node, adapter.personality().affinity.of(place.1, at.engine));
+    (arguments.NodeOrdinal, arguments.EngineAffinity) =
+        (at.node, adapter.personality().affinity.of(place.1, at.engine));
     adapter.note_affinity(arguments.EngineAffinity);
     if !private.is_empty() {
         arguments.pPrivateDriverData = private.as_mut_ptr().cast();

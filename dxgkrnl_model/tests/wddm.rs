@@ -84,7 +84,7 @@ fn an_engine_that_comes_back_slowly_is_reset_once() {
 #[test]
 fn every_form_of_the_driver() {
     // A form, and what shows that it made a difference.
-    let forms: [(&str, Form, &str); 13] = [
+    let forms: [(&str, Form, &str); 14] = [
         ("memory for each allocation", |o| o.pages_of_its_own = true, "packet"),
         ("cross-adapter resources", |o| o.cross_adapter = true, "cross adapter"),
         ("fences at chosen addresses", |o| o.fence_range = true, "fence range"),
@@ -96,6 +96,7 @@ fn every_form_of_the_driver() {
         ("one doorbell", |o| o.doorbells = 1, "victim"),
         ("notified", |o| o.notify = true, "notify work"),
         ("a power component", |o| o.power_component = true, "f-state"),
+        ("two engines", |o| o.engines = 2, "reset hw engine 1"),
         ("no user-mode submission", |o| o.user_mode = false, "kernel submission"),
         ("no native fences", |o| (o.user_mode, o.native_fences) = (false, false), "kernel submission"),
     ];
@@ -155,6 +156,32 @@ fn without_the_features() {
         let personality = windows().with_feature(feature, false);
         let native = feature != DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE;
         all_stages(&format!("{feature:?}"), &personality, |o| (o.user_mode, o.native_fences) = (false, native));
+    }
+}
+
+/// A hang on the second engine of a link is answered there, by packets and queues alike.
+#[test]
+fn an_engine_of_a_link_is_reset_alone() {
+    let ended = run(Options { engines: 2, ..options(Stage::Linked) }, Stage::Linked, windows());
+    assert_clean(&ended, "linked");
+    let toy = ended.toy.expect("a toy");
+    let counted =
+        ["reset engine", "reset engine 1", "reset hw engine", "reset hw engine 1"].map(|what| toy.counted(what));
+    assert_eq!(counted, [0, 1, 0, 1]);
+}
+
+/// A driver that does not say how many adapters its link has, or says another number, does not start.
+#[test]
+fn a_link_has_as_many_adapters_as_the_driver_says() {
+    for (engines, links) in [(1, 2), (2, 1), (2, 3)] {
+        let os = dxgkrnl_model::os::Os::boot(windows()).expect("a machine");
+        let toy = toy::Toy::driver(Options { engines, ..Options::default() });
+        let driver = os.load_driver(&toy).expect("loaded");
+        let config = dxgkrnl_model::adapter::AdapterConfig { links, ..Default::default() };
+        let error = os.add_adapter(&driver, config).err().map(|error| error.to_string());
+        os.shut_down();
+        // Without DxgkDdiLinkDevice an adapter stands alone, wherever it is.
+        assert_eq!(error.is_none(), engines == 1, "{engines} of {links}: {error:?}");
     }
 }
 

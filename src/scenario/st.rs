@@ -36,30 +36,29 @@ use wddm_abi::{DXGK_WDDMVERSION, DXGKDDI_INTERFACE_VERSION_WDDM3_2};
 
 const FEATURES: &str = "Querying WDDM feature support and enablement";
 
-pub(super) const CASES: &[Scenario] =
-    &joined::<
-        {
-            OWN.len()
-                + queries::CASES.len()
-                + first::CASES.len()
-                + layout::CASES.len()
-                + os::CASES.len()
-                + entry::CASES.len()
-                + spaces::CASES.len()
-                + stopped::CASES.len()
-                + engines::CASES.len()
-        },
-    >(&[
-        OWN,
-        queries::CASES,
-        first::CASES,
-        layout::CASES,
-        os::CASES,
-        entry::CASES,
-        spaces::CASES,
-        stopped::CASES,
-        engines::CASES,
-    ]);
+pub(super) const CASES: &[Scenario] = &joined::<
+    {
+        OWN.len()
+            + queries::CASES.len()
+            + first::CASES.len()
+            + layout::CASES.len()
+            + os::CASES.len()
+            + entry::CASES.len()
+            + spaces::CASES.len()
+            + stopped::CASES.len()
+            + engines::CASES.len()
+    },
+>(&[
+    OWN,
+    queries::CASES,
+    first::CASES,
+    layout::CASES,
+    os::CASES,
+    entry::CASES,
+    spaces::CASES,
+    stopped::CASES,
+    engines::CASES,
+]);
 
 const OWN: &[Scenario] = &[
     Scenario {

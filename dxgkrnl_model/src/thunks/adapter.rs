@@ -12,8 +12,8 @@ use wddm_abi::{
 };
 
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
-use crate::adapter::{Adapter, Place};
 use crate::adapter::query::{Buffer, Query};
+use crate::adapter::{Adapter, Place};
 use crate::ddi::{self, call_ddi};
 use crate::handle::HandleType;
 use crate::process::{ProcessAdapter, UserObject};

@@ -61,6 +61,8 @@ pub struct Device<'a> {
     pub handle: u32,
     pub paging: u32,
     paging_fence: u32,
+    /// EngineAffinity of the contexts that are made.
+    pub affinity: u32,
 }
 
 /// An allocation that is resident and mapped.
@@ -147,7 +149,13 @@ impl<'a> Client<'a> {
         let mut queue = D3DKMT_CREATEPAGINGQUEUE::zeroed();
         queue.hDevice = record.hDevice;
         checked(thunk!(self, D3DKMTCreatePagingQueue(queue)))?;
-        Ok(Device { client: self, handle: record.hDevice, paging: queue.hPagingQueue, paging_fence: queue.hSyncObject })
+        Ok(Device {
+            client: self,
+            handle: record.hDevice,
+            paging: queue.hPagingQueue,
+            paging_fence: queue.hSyncObject,
+            affinity: 1,
+        })
     }
 
     /// Lets the machine run for some milliseconds.

@@ -47,7 +47,7 @@ impl Device<'_> {
         let mut record = D3DKMT_CREATECONTEXTVIRTUAL::zeroed();
         record.hDevice = self.handle;
         record.NodeOrdinal = 1;
-        record.EngineAffinity = 1;
+        record.EngineAffinity = self.affinity;
         checked(thunk!(self.client, D3DKMTCreateContextVirtual(record)))?;
         Ok(Context { handle: record.hContext })
     }
@@ -97,7 +97,7 @@ impl Device<'_> {
     pub fn hw_context(&self) -> Result<Context, NTSTATUS> {
         let mut context = D3DKMT_CREATECONTEXTVIRTUAL::zeroed();
         context.hDevice = self.handle;
-        context.EngineAffinity = 1;
+        context.EngineAffinity = self.affinity;
         context.Flags.set_HwQueueSupported(true);
         match checked(thunk!(self.client, D3DKMTCreateContextVirtual(context))) {
             Ok(()) => return Ok(Context { handle: context.hContext }),
@@ -106,7 +106,7 @@ impl Device<'_> {
         }
         let mut context = D3DKMT_CREATEHWCONTEXT::zeroed();
         context.hDevice = self.handle;
-        context.EngineAffinity = 1;
+        context.EngineAffinity = self.affinity;
         checked(thunk!(self.client, D3DKMTCreateHwContext(context)))?;
         Ok(Context { handle: context.hHwContext })
     }

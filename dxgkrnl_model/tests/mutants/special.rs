@@ -160,7 +160,7 @@ fn consequences() -> [Mutant; 12] {
 }
 
 /// Mutants of a toy that is built otherwise, or on a Windows that is stricter.
-fn variants() -> [Mutant; 23] {
+fn variants() -> [Mutant; 26] {
     const SERVED: Option<&str> = Some("DXG-CAPS-CROSS-ADAPTER-SERVED");
     [
         // Where timeouts are looked for, a paging buffer without an end is one.
@@ -193,6 +193,14 @@ fn variants() -> [Mutant; 23] {
         },
         Mutant { windows: |personality| personality.every_slot = true, ..on("slot-status", Stage::Start) },
         Mutant { windows: |personality| personality.every_slot = true, ..on("slot-members", Stage::Start) },
+        Mutant { options: |options| options.engines = 2, ..on("link-nodes", Stage::Start) },
+        Mutant { options: |options| options.engines = 2, ..on("link-addresses", Stage::Start) },
+        Mutant {
+            rule: Some("DXG-INT-FENCE"),
+            also: &["DXG-TDR-FENCE"],
+            options: |options| options.engines = 2,
+            ..on("int-node-engine", Stage::Linked)
+        },
         Mutant { windows: local_fences, ..on("nf-storage-status", Stage::Start) },
         Mutant { windows: local_fences, ..on("nf-storage-segment", Stage::UserQueue) },
         Mutant { options: |options| options.two_levels = true, ..on("root-table-size", Stage::Packets) },

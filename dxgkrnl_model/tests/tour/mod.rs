@@ -46,6 +46,8 @@ pub enum Stage {
     TwoAdapters,
     /// The device is taken off the bus while a process has objects on it.
     Removal,
+    /// Work on the last engine of a link, and its hang.
+    Linked,
 }
 
 /// How a tour ended.
@@ -62,7 +64,7 @@ pub struct Ended {
 }
 
 impl Stage {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Start,
         Self::Packets,
         Self::KernelQueue,
@@ -77,13 +79,20 @@ impl Stage {
         Self::AdapterHang,
         Self::TwoAdapters,
         Self::Removal,
+        Self::Linked,
     ];
 
     /// Whether the stage uses doorbells.
     pub fn needs_user_mode(self) -> bool {
         matches!(
             self,
-            Self::UserQueue | Self::QueueHang | Self::Kill | Self::KillIdle | Self::Sleep | Self::TwoAdapters
+            Self::UserQueue
+                | Self::QueueHang
+                | Self::Kill
+                | Self::KillIdle
+                | Self::Sleep
+                | Self::TwoAdapters
+                | Self::Linked
         )
     }
 }
@@ -109,7 +118,8 @@ pub fn run(options: Options, stage: Stage, personality: Personality) -> Ended {
 fn config(options: Options) -> AdapterConfig {
     let compute_only = options.compute_only != (options.mutant == "compute-class");
     let class = if compute_only { DeviceClass::ComputeAccelerator } else { DeviceClass::Display };
-    AdapterConfig { class: Some(class), ..AdapterConfig::default() }
+    // CAST: a handful.
+    AdapterConfig { class: Some(class), links: options.engines as u32, ..AdapterConfig::default() }
 }
 
 /// Runs something else with so many toys: `act` gets the first, and returns why it ended early.
@@ -193,6 +203,7 @@ fn go(client: &Client<'_>, stage: Stage) -> Result<(), NTSTATUS> {
         Stage::AdapterHang => adapter_hang(&device),
         Stage::TwoAdapters => two_adapters(&device),
         Stage::Removal => kernel_queue(&device),
+        Stage::Linked => linked(&device),
     }?;
     if matches!(stage, Stage::Kill | Stage::KillIdle | Stage::Removal) { Ok(()) } else { device.destroy() }
 }
@@ -407,6 +418,51 @@ fn two_adapters(device: &Device<'_>) -> Result<(), NTSTATUS> {
     drop(client.process.nt().close_handle(shared.expose_provenance() as u64));
     device.destroy_fence(fence.handle)?;
     other.destroy()
+}
+
+/// A device of its own, whose contexts are on the last engine.
+fn far<'a>(device: &Device<'a>) -> Result<Device<'a>, NTSTATUS> {
+    let mut far = device.client.device()?;
+    let toys = device.client.os.adapters();
+    far.affinity = toys.first().map_or(1, |adapter| 1 << (adapter.engines() - 1));
+    Ok(far)
+}
+
+fn linked(device: &Device<'_>) -> Result<(), NTSTATUS> {
+    let worker = far(device)?;
+    packets(&worker)?;
+    kernel_queue(&worker)?;
+    user_queue(&worker)?;
+    worker.destroy()?;
+    // A hang of a packet, then one of a queue; what is on engine 0 goes on meanwhile, unless that is the one.
+    for in_queue in [false, true] {
+        let guilty = far(device)?;
+        let commands = guilty.memory(4096, 0)?;
+        commands.write(0, &[opcode::HANG]);
+        if in_queue {
+            let queue = guilty.queue(false)?;
+            guilty.submit_to_queue(queue, commands.gpu, 8, 1)?;
+        } else {
+            let context = guilty.context()?;
+            guilty.submit(context, commands.gpu, 8)?;
+        }
+        device.client.pass(5);
+        if guilty.affinity != 1 {
+            kernel_queue(device)?;
+            let beside = device.context()?;
+            let fence = device.monitored_fence()?;
+            device.signal_behind(beside, fence.handle, 1)?;
+            device.wait(fence.handle, 1)?;
+            device.destroy_fence(fence.handle)?;
+        }
+        guilty.lost()?;
+        guilty.destroy()?;
+    }
+    packets(device)?;
+    let after = far(device)?;
+    packets(&after)?;
+    kernel_queue(&after)?;
+    after.destroy()
 }
 
 fn preemption(device: &Device<'_>) -> Result<(), NTSTATUS> {

@@ -25,6 +25,12 @@ fn give<T: Plain>(arguments: &DXGKARG_QUERYADAPTERINFO, value: &T) -> NTSTATUS {
     STATUS_SUCCESS
 }
 
+/// Index of the physical adapter that is asked about; `None`: there is none with it.
+fn engine(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> Option<u32> {
+    let index = if arguments.pInputData.is_null() { 0 } else { *input(arguments.pInputData.cast::<u32>()) };
+    ((index as usize) < toy.options.engines).then_some(index)
+}
+
 /// Answers DxgkDdiQueryAdapterInfo.
 pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
     use DXGK_QUERYADAPTERINFOTYPE as Type;
@@ -74,14 +80,22 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
             unsafe { arguments.pOutputData.cast::<u8>().write_bytes(0, arguments.OutputDataSize as usize) };
             STATUS_SUCCESS
         }
-        Type::DXGKQAITYPE_GPUMMUCAPS => give(arguments, &mmu_caps(toy)),
+        Type::DXGKQAITYPE_GPUMMUCAPS => match engine(toy, arguments) {
+            Some(engine) => give(arguments, &mmu_caps(toy, engine)),
+            None => STATUS_INVALID_PARAMETER,
+        },
         Type::DXGKQAITYPE_PAGETABLELEVELDESC => {
             let level = *input(arguments.pInputData.cast::<u32>());
             give(arguments, &level_description(toy, level))
         }
         Type::DXGKQAITYPE_PHYSICALADAPTERCAPS => {
+            let Some(engine) = engine(toy, arguments) else { return STATUS_INVALID_PARAMETER };
             let mut caps = DXGK_PHYSICALADAPTERCAPS::zeroed();
-            caps.NumExecutionNodes = if toy.is("caps-nodes") { 3 } else { 2 };
+            caps.NumExecutionNodes = match (toy.options.mutant, engine) {
+                ("caps-nodes", _) => 3,
+                ("link-nodes", 1) => 1,
+                _ => 2,
+            };
             caps.PagingNodeIndex = 1;
             if !toy.is("caps-adapter-handle") {
                 caps.DxgkPhysicalAdapterHandle = toy.device_handle();
@@ -194,7 +208,7 @@ fn segments(toy: &Toy, out: &mut DXGK_QUERYSEGMENTOUT4) -> NTSTATUS {
     STATUS_SUCCESS
 }
 
-fn mmu_caps(toy: &Toy) -> DXGK_GPUMMUCAPS {
+fn mmu_caps(toy: &Toy, engine: u32) -> DXGK_GPUMMUCAPS {
     let mut caps = DXGK_GPUMMUCAPS::zeroed();
     caps.set_ReadOnlyMemorySupported(true);
     caps.set_ZeroInPteSupported(true);
@@ -203,7 +217,11 @@ fn mmu_caps(toy: &Toy) -> DXGK_GPUMMUCAPS {
         "mmu-update-mode" => DXGK_PAGETABLEUPDATEMODE(9),
         _ => toy.options.update_mode,
     };
-    caps.VirtualAddressBitCount = if toy.is("mmu-levels") { 48 } else { bits(toy).iter().sum::<u32>() + 12 };
+    caps.VirtualAddressBitCount = match (toy.options.mutant, engine) {
+        ("mmu-levels", _) => 48,
+        ("link-addresses", 1) => 40,
+        _ => bits(toy).iter().sum::<u32>() + 12,
+    };
     caps.PageTableLevelCount = bits(toy).len() as u32;
     caps.LeafPageTableSizeFor64KPagesInBytes = if toy.is("mmu-large-leaf") { 100 } else { 0 };
     caps

@@ -17,7 +17,7 @@ pub enum Ended {
 pub fn run_commands(toy: &Toy, root: Root, work: &mut Work, queue: Option<usize>) -> Ended {
     while work.at + 8 <= work.size {
         let at = work.address + work.at;
-        match run_command(toy, root, at, work.size - work.at, queue) {
+        match run_command(toy, work.engine, root, at, work.size - work.at, queue) {
             Ok(Some(length)) => work.at += length,
             Ok(None) => return Ended::Blocked,
             Err(None) => return Ended::Hung,
@@ -28,7 +28,14 @@ pub fn run_commands(toy: &Toy, root: Root, work: &mut Work, queue: Option<usize>
 }
 
 /// One command: bytes that it has; `Ok(None)`: it waits; `Err(None)`: it hangs; `Err(Some)`: a fault.
-fn run_command(toy: &Toy, root: Root, at: u64, room: u64, queue: Option<usize>) -> Result<Option<u64>, Option<u64>> {
+fn run_command(
+    toy: &Toy,
+    engine: usize,
+    root: Root,
+    at: u64,
+    room: u64,
+    queue: Option<usize>,
+) -> Result<Option<u64>, Option<u64>> {
     let get = |index: u64| {
         let address = at + index * 8;
         if (index + 1) * 8 > room { Err(Some(address)) } else { toy.read(root, address).ok_or(Some(address)) }
@@ -81,7 +88,7 @@ fn run_command(toy: &Toy, root: Root, at: u64, room: u64, queue: Option<usize>) 
         }
         opcode::SIGNAL_MONITORED => {
             let (address, value) = (get(1)?, get(2)?);
-            signal_monitored(toy, root, address, value).ok_or(Some(address))?;
+            signal_monitored(toy, engine, root, address, value).ok_or(Some(address))?;
             Ok(Some(24))
         }
         opcode::WAIT => {
@@ -110,7 +117,7 @@ fn run_command(toy: &Toy, root: Root, at: u64, room: u64, queue: Option<usize>) 
             Ok((state.worked > wanted).then_some(16))
         }
         opcode::IDLE => {
-            toy.state().notices.push_back(Notice::ToF1);
+            toy.state().engines[engine].notices.push_back(Notice::ToF1);
             Ok(Some(8))
         }
         _ => Err(Some(at)),
@@ -123,14 +130,14 @@ fn is_dead(state: &State, current: u64) -> bool {
 }
 
 /// Signals a monitored fence: as many bits as this GPU stores in one piece, and an interrupt, if it raises any.
-fn signal_monitored(toy: &Toy, root: Root, address: u64, value: u64) -> Option<()> {
+fn signal_monitored(toy: &Toy, engine: usize, root: Root, address: u64, value: u64) -> Option<()> {
     if toy.options.narrow {
         toy.store_low(root, address, value as u32)?;
     } else {
         toy.store(root, address, value)?;
     }
     if !toy.options.silent {
-        toy.state().notices.push_back(Notice::Monitored);
+        toy.state().engines[engine].notices.push_back(Notice::Monitored);
     }
     Some(())
 }
@@ -147,7 +154,7 @@ pub fn signal(toy: &Toy, root: Root, queue: usize, address: u64, value: u64, han
         opened.or_else(|| {
             let queue = state.queues.get(&queue).filter(|queue| queue.progress_gpu == address)?;
             let fence = state.fences.get(&queue.progress_fence)?;
-            let paging = state.contexts.values().find(|context| context.node == 1).and_then(|context| context.root)?;
+            let paging = state.paging_root()?;
             Some((fence.os, (paging, fence.system.1), fence.always))
         })
     };
@@ -155,7 +162,8 @@ pub fn signal(toy: &Toy, root: Root, queue: usize, address: u64, value: u64, han
         return true;
     }
     let Some((os, monitored, _)) = found else {
-        return signal_monitored(toy, root, address, value).is_some();
+        let engine = toy.state().engine_of(queue);
+        return signal_monitored(toy, engine, root, address, value).is_some();
     };
     if toy.store(root, address, value).is_none() {
         return false;
@@ -167,7 +175,8 @@ pub fn signal(toy: &Toy, root: Root, queue: usize, address: u64, value: u64, han
         let mut state = toy.state();
         // A queue that was destroyed meanwhile is not named in an interrupt.
         if state.queues.contains_key(&queue) {
-            state.notices.push_back(Notice::Native(vec![os], queue));
+            let engine = state.engine_of(queue);
+            state.engines[engine].notices.push_back(Notice::Native(vec![os], queue));
         }
     }
     true
@@ -175,7 +184,7 @@ pub fn signal(toy: &Toy, root: Root, queue: usize, address: u64, value: u64, han
 
 /// The paging process must see the same entry.
 fn same_in_system(toy: &Toy, root: Root, log: &super::Log, entry: u64) {
-    let paging = toy.state().contexts.values().find(|context| context.node == 1).and_then(|context| context.root);
+    let paging = toy.state().paging_root();
     let (Some(paging), true) = (paging, log.system != 0) else { return };
     for offset in (0..48).step_by(8) {
         let there = toy.read(paging, log.system + (entry - log.gpu) + offset);

@@ -184,9 +184,12 @@ pub fn run(toy: &Arc<Toy>) {
         if toy.stop.load(Ordering::Acquire) {
             return;
         }
-        let mut worked = packets(toy);
-        worked |= queues(toy);
-        worked |= suspensions(toy);
+        let mut worked = false;
+        for engine in 0..toy.options.engines {
+            worked |= packets(toy, engine);
+            worked |= queues(toy, engine);
+            worked |= suspensions(toy, engine);
+        }
         worked |= late(toy);
         toy.interrupt();
         if !worked {
@@ -202,13 +205,14 @@ pub fn run(toy: &Arc<Toy>) {
     }
 }
 
-/// Runs packets of node 1 to their end. True: something was done.
-fn packets(toy: &Toy) -> bool {
+/// Runs packets of an engine's node 1 to their end. True: something was done.
+fn packets(toy: &Toy, engine: usize) -> bool {
     if let Some(fence) = {
-        let mut state = toy.state();
+        let state = &mut toy.state().engines[engine];
         if state.packet_hung { None } else { state.preempt.take() }
     } {
         let mut state = toy.state();
+        let state = &mut state.engines[engine];
         if toy.is("preempt-answer")
             && let Some(packet) = state.packets.pop_front()
         {
@@ -225,22 +229,27 @@ fn packets(toy: &Toy) -> bool {
         return true;
     }
     let (packet, root) = {
-        let state = toy.state();
+        let all = toy.state();
+        let state = &all.engines[engine];
         if state.packet_hung {
             return false;
         }
         let Some(packet) = state.packets.front().cloned() else { return false };
-        let root = state.contexts.get(&packet.context).and_then(|context| context.root);
+        let root = all.contexts.get(&packet.context).and_then(|context| context.root);
         (packet, root.or(toy.options.io_mmu.then_some((0, 0))))
     };
     let Some(root) = root else {
         toy.error(format!("packet {:#x} of a context without a root", packet.fence));
-        toy.state().packets.pop_front();
+        toy.state().engines[engine].packets.pop_front();
         return true;
     };
-    let mut work = Work { address: packet.address, size: packet.size, at: packet.at, progress: 0 };
+    let mut work = Work { address: packet.address, size: packet.size, at: packet.at, progress: 0, engine };
     let ended = run_commands(toy, root, &mut work, None);
+    if let (Ended::Fault(address), true) = (&ended, packet.paging) {
+        toy.error(format!("paging packet {:#x} faulted at {address:#x}", packet.fence));
+    }
     let mut state = toy.state();
+    let state = &mut state.engines[engine];
     match ended {
         Ended::Done => {
             state.packets.pop_front();
@@ -263,11 +272,6 @@ fn packets(toy: &Toy) -> bool {
         Ended::Fault(address) => {
             state.packets.pop_front();
             state.completed = packet.fence;
-            if packet.paging {
-                drop(state);
-                toy.error(format!("paging packet {:#x} faulted at {address:#x}", packet.fence));
-                state = toy.state();
-            }
             state.notices.push_back(Notice::PageFaulted(packet.fence, address));
         }
     }
@@ -279,8 +283,8 @@ fn late(toy: &Toy) -> bool {
     let mut again = false;
     let due = {
         let mut state = toy.state();
-        if toy.is("int-after-reset") && state.stopped {
-            state.notices.push_back(Notice::Monitored);
+        if toy.is("int-after-reset") && state.engines[0].stopped {
+            state.engines[0].notices.push_back(Notice::Monitored);
             again = true;
         }
         for (left, _) in &mut state.late {
@@ -292,7 +296,9 @@ fn late(toy: &Toy) -> bool {
     };
     for (_, what) in due {
         match what {
-            super::Late::Completed(fence) => toy.state().notices.push_back(Notice::Completed(fence, false)),
+            super::Late::Completed(fence) => {
+                toy.state().engines[0].notices.push_back(Notice::Completed(fence, false));
+            }
             super::Late::Store(root, address) => {
                 let _ = toy.store(root, address, 1);
             }
@@ -302,45 +308,47 @@ fn late(toy: &Toy) -> bool {
 }
 
 /// Takes contexts off the run list that are to be suspended.
-fn suspensions(toy: &Toy) -> bool {
+fn suspensions(toy: &Toy, engine: usize) -> bool {
     let mut state = toy.state();
-    if state.node_hung || now() < state.rests || toy.is("suspend-ack") {
+    let own = &state.engines[engine];
+    if own.node_hung || now() < own.rests || toy.is("suspend-ack") {
         return false;
     }
     let mut done = Vec::new();
-    for context in state.contexts.values_mut() {
+    for context in state.contexts.values_mut().filter(|context| context.engine == engine) {
         if let Some(fence) = context.suspending.take() {
             context.suspended = true;
             done.push(Notice::Suspended(context.os, fence));
         }
     }
     let any = !done.is_empty();
-    state.notices.extend(done);
+    state.engines[engine].notices.extend(done);
     any
 }
 
-/// Runs the queues of node 0 until nothing moves.
-fn queues(toy: &Toy) -> bool {
+/// Runs the queues of an engine's node 0 until nothing moves.
+fn queues(toy: &Toy, engine: usize) -> bool {
     let keys: Vec<_> = {
         let state = toy.state();
-        if state.node_hung || state.stopped || now() < state.rests {
+        let own = &state.engines[engine];
+        if own.node_hung || own.stopped || now() < own.rests {
             return false;
         }
-        let mut keys: Vec<_> = state.queues.keys().copied().collect();
+        let mut keys: Vec<_> = state.queues.keys().copied().filter(|queue| state.engine_of(*queue) == engine).collect();
         keys.sort_unstable();
         keys
     };
     let mut worked = false;
     for key in keys {
-        worked |= run_queue(toy, key);
-        if toy.state().node_hung {
+        worked |= run_queue(toy, engine, key);
+        if toy.state().engines[engine].node_hung {
             break;
         }
     }
     worked
 }
 
-fn run_queue(toy: &Toy, key: usize) -> bool {
+fn run_queue(toy: &Toy, engine: usize, key: usize) -> bool {
     let (mut work, root) = {
         let mut state = toy.state();
         let state = &mut *state;
@@ -356,6 +364,7 @@ fn run_queue(toy: &Toy, key: usize) -> bool {
         work = fetch(toy, key, root);
     }
     let Some(mut work) = work else { return false };
+    work.engine = engine;
     if work.progress != 0 && toy.is("hw-stall") && toy.counted("stall") < STALLS {
         toy.count("stall");
         let context = toy.state().queues.get(&key).map_or(0, |queue| queue.context);
@@ -367,7 +376,7 @@ fn run_queue(toy: &Toy, key: usize) -> bool {
     }
     let context = {
         let mut state = toy.state();
-        state.running = key;
+        state.engines[engine].running = key;
         state.queues.get(&key).map_or(0, |queue| queue.context)
     };
     let before = work.at;
@@ -399,13 +408,13 @@ fn run_queue(toy: &Toy, key: usize) -> bool {
         }
         Ended::Hung => {
             queue.current = Some(work);
-            state.node_hung = true;
+            state.engines[engine].node_hung = true;
             false
         }
         Ended::Fault(address) => {
             queue.faulted = true;
             let os = queue.os;
-            state.notices.push_back(Notice::QueueFaulted(os, 0, address));
+            state.engines[engine].notices.push_back(Notice::QueueFaulted(os, 0, address));
             true
         }
     }

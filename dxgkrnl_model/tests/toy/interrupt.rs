@@ -14,12 +14,12 @@ impl Toy {
     /// Raises the interrupt for what is in `notices`.
     pub fn interrupt(&self) {
         let silent = self.silent.load(Ordering::Acquire);
-        if self.state().notices.iter().all(|notice| silent && notice.is_native()) {
+        if self.state().notices().all(|notice| silent && notice.is_native()) {
             return;
         }
         let lost = matches!(self.options.mutant, "tdr-fence" | "tdr-fence-behind") && self.counted("query fence") == 0;
         let swallows = |notice: &Notice| matches!(notice, Notice::Completed(_, false));
-        if self.asleep.load(Ordering::SeqCst) || (lost && self.state().notices.iter().any(swallows)) {
+        if self.asleep.load(Ordering::SeqCst) || (lost && self.state().notices().any(swallows)) {
             return;
         }
         let registers = self.registers.load(Ordering::Acquire);
@@ -118,20 +118,20 @@ win_extern! {
 
 /// Tells Dxgkrnl everything that is pending. At the device's level.
 fn report(toy: &Toy) {
-    let notices = {
-        let mut state = toy.state();
+    let silent = toy.silent.load(Ordering::Acquire);
+    let mut notices = Vec::new();
+    for (engine, state) in toy.state().engines.iter_mut().enumerate() {
         let all = std::mem::take(&mut state.notices);
-        let silent = toy.silent.load(Ordering::Acquire);
         let (kept, told) = all.into_iter().partition::<VecDeque<_>, _>(|notice| silent && notice.is_native());
         state.notices = kept;
-        told
-    };
+        notices.extend(told.into_iter().map(|notice| (engine, notice)));
+    }
     if notices.is_empty() {
         return;
     }
-    for notice in notices {
+    for (engine, notice) in notices {
         let mut fences: Vec<HANDLE> = Vec::new();
-        let data = data(toy, &notice, &mut fences);
+        let data = data(toy, engine, &notice, &mut fences);
         notify(toy, data);
     }
     if !(toy.is("int-dpc") && toy.counted("int-dpc") == 0) {
@@ -175,16 +175,18 @@ pub fn notify_alone(toy: &Toy, times: u32) {
     });
 }
 
-fn data(toy: &Toy, notice: &Notice, fences: &mut Vec<HANDLE>) -> DXGKARGCB_NOTIFY_INTERRUPT_DATA {
+fn data(toy: &Toy, engine: usize, notice: &Notice, fences: &mut Vec<HANDLE>) -> DXGKARGCB_NOTIFY_INTERRUPT_DATA {
     use DXGK_INTERRUPT_TYPE as Type;
     let mut data = DXGKARGCB_NOTIFY_INTERRUPT_DATA::zeroed();
+    // A mutant names the first engine whichever it was.
+    let ordinal = if toy.is("int-node-engine") { 0 } else { engine as u32 };
     match notice {
         Notice::Completed(fence, paging) => {
             data.InterruptType = Type::DXGK_INTERRUPT_DMA_COMPLETED;
-            toy.state().reported = *fence;
+            toy.state().engines[engine].reported = *fence;
             let part = data.DmaCompleted_mut();
             part.SubmissionFenceId = *fence;
-            part.NodeOrdinal = 1;
+            (part.NodeOrdinal, part.EngineOrdinal) = (1, ordinal);
             if !paging && toy.counted("wrong") == 0 {
                 toy.count("wrong");
                 wrong_completion(toy, data);
@@ -192,27 +194,27 @@ fn data(toy: &Toy, notice: &Notice, fences: &mut Vec<HANDLE>) -> DXGKARGCB_NOTIF
         }
         Notice::Preempted(fence, completed) => {
             data.InterruptType = Type::DXGK_INTERRUPT_DMA_PREEMPTED;
-            toy.state().reported = *completed;
+            toy.state().engines[engine].reported = *completed;
             let part = data.DmaPreempted_mut();
             part.PreemptionFenceId = *fence;
             part.LastCompletedFenceId = *completed;
-            part.NodeOrdinal = 1;
+            (part.NodeOrdinal, part.EngineOrdinal) = (1, ordinal);
         }
         Notice::Faulted(fence) => {
             data.InterruptType = Type::DXGK_INTERRUPT_DMA_FAULTED;
-            toy.state().reported = *fence;
+            toy.state().engines[engine].reported = *fence;
             let part = data.DmaFaulted_mut();
             part.FaultedFenceId = *fence;
             part.Status = STATUS_INVALID_PARAMETER;
-            part.NodeOrdinal = 1;
+            (part.NodeOrdinal, part.EngineOrdinal) = (1, ordinal);
         }
         Notice::PageFaulted(fence, address) => {
             data.InterruptType = Type::DXGK_INTERRUPT_DMA_PAGE_FAULTED;
-            toy.state().reported = *fence;
+            toy.state().engines[engine].reported = *fence;
             let part = data.DmaPageFaulted_mut();
             part.FaultedFenceId = *fence;
             part.FaultedVirtualAddress = *address;
-            part.NodeOrdinal = 1;
+            (part.NodeOrdinal, part.EngineOrdinal) = (1, ordinal);
         }
         Notice::Native(handles, queue) => {
             data.InterruptType = Type::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED;
@@ -235,7 +237,10 @@ fn data(toy: &Toy, notice: &Notice, fences: &mut Vec<HANDLE>) -> DXGKARGCB_NOTIF
                 part.pSignaledNativeFenceArray = fences.as_mut_ptr();
             }
         }
-        Notice::Monitored => data.InterruptType = Type::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED,
+        Notice::Monitored => {
+            data.InterruptType = Type::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED;
+            data.MonitoredFenceSignaled_mut().EngineOrdinal = ordinal;
+        }
         Notice::QueueFaulted(queue, fence, address) => {
             data.InterruptType = Type::DXGK_INTERRUPT_HWQUEUE_PAGE_FAULTED;
             let part = data.HwQueuePageFaulted_mut();
@@ -259,11 +264,16 @@ fn data(toy: &Toy, notice: &Notice, fences: &mut Vec<HANDLE>) -> DXGKARGCB_NOTIF
                 notify(toy, wrong);
             }
         }
-        Notice::Scheduling => data.InterruptType = Type::DXGK_INTERRUPT_SCHEDULING_LOG_INTERRUPT,
+        Notice::Scheduling => {
+            data.InterruptType = Type::DXGK_INTERRUPT_SCHEDULING_LOG_INTERRUPT;
+            data.SchedulingLogInterrupt_mut().EngineOrdinal = ordinal;
+        }
         Notice::ToF1 => {
             data.InterruptType = Type::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE;
             let state = if toy.is("int-engine-state") { 17 } else { 1 };
-            data.EngineStateChange_mut().NewState = DXGK_ENGINE_STATE(state);
+            let part = data.EngineStateChange_mut();
+            part.NewState = DXGK_ENGINE_STATE(state);
+            part.EngineOrdinal = ordinal;
         }
     }
     data

@@ -83,13 +83,14 @@ win_extern! {
         let arguments = argument(arguments);
         let handle = toy.own();
         let context = Context {
-            node: arguments.NodeOrdinal,
+            engine: toy.engine(arguments.EngineAffinity),
             os: if toy.is("context-in") { handle } else { number(arguments.hContext) } as u64,
             ..Context::default()
         };
         let mut state = toy.state();
         state.contexts.insert(handle, context);
-        if arguments.Flags.SystemContext() {
+        // The first is the paging process's; a companion of another process's context may be called one as well.
+        if arguments.Flags.SystemContext() && state.system_context == 0 {
             state.system_context = handle;
         }
         drop(state);
@@ -286,7 +287,13 @@ win_extern! {
             0 => state.system_context,
             context => context,
         };
-        state.packets.push_back(Packet {
+        let engine = arguments.EngineOrdinal as usize;
+        if engine >= toy.options.engines || state.contexts.get(&context).is_none_or(|known| known.engine != engine) {
+            drop(state);
+            toy.error(format!("packet {:#x} on engine {engine}", arguments.SubmissionFenceId));
+            return STATUS_INVALID_PARAMETER;
+        }
+        state.engines[engine].packets.push_back(Packet {
             fence: arguments.SubmissionFenceId,
             context,
             address: arguments.DmaBufferVirtualAddress,

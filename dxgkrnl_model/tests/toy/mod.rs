@@ -42,7 +42,8 @@ pub type Root = (u32, u64);
 
 #[derive(Debug, Default)]
 pub struct Context {
-    pub node: u32,
+    /// Its engine's ordinal.
+    pub engine: usize,
     pub os: u64,
     pub root: Option<Root>,
     pub suspended: bool,
@@ -57,6 +58,8 @@ pub struct Work {
     pub at: u64,
     /// Progress value of a kernel-mode buffer.
     pub progress: u64,
+    /// Ordinal of the engine that runs it.
+    pub engine: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -111,6 +114,27 @@ pub struct Packet {
     pub paging: bool,
 }
 
+/// One engine: a physical adapter, with both nodes.
+#[derive(Debug, Default)]
+pub struct Engine {
+    pub packets: VecDeque<Packet>,
+    pub preempt: Option<u32>,
+    pub completed: u32,
+    /// Id of the last packet whose completion was reported.
+    pub reported: u32,
+    pub packet_hung: bool,
+    pub node_hung: bool,
+    /// Until when node 0 does nothing.
+    pub rests: u64,
+    pub running: usize,
+    pub stopped: bool,
+    pub notices: VecDeque<Notice>,
+    pub scheduling: scheduling::Log,
+}
+
+/// Engines of a toy at most.
+pub const ENGINES: usize = 2;
+
 /// What an interrupt will say.
 #[derive(Clone, Debug)]
 pub enum Notice {
@@ -151,23 +175,30 @@ pub struct State {
     /// The context that packets of the paging process are of which name none.
     pub system_context: usize,
     pub devices: HashMap<usize, usize>,
-    pub packets: VecDeque<Packet>,
-    pub preempt: Option<u32>,
-    pub completed: u32,
-    /// Id of the last packet whose completion was reported.
-    pub reported: u32,
-    pub packet_hung: bool,
-    pub node_hung: bool,
-    /// Until when node 0 does nothing.
-    pub rests: u64,
-    pub running: usize,
-    pub stopped: bool,
-    pub notices: VecDeque<Notice>,
+    /// By ordinal.
+    pub engines: [Engine; ENGINES],
     pub stamp: u64,
     /// Milliseconds that a long packet has run.
     pub worked: u64,
     pub late: Vec<(u32, Late)>,
-    pub scheduling: scheduling::Log,
+}
+
+impl State {
+    /// All that is to be reported.
+    pub fn notices(&self) -> impl Iterator<Item = &Notice> {
+        self.engines.iter().flat_map(|engine| &engine.notices)
+    }
+
+    /// Ordinal of the engine that a queue is on.
+    pub fn engine_of(&self, queue: usize) -> usize {
+        let context = self.queues.get(&queue).and_then(|queue| self.contexts.get(&queue.context));
+        context.map_or(0, |context| context.engine)
+    }
+
+    /// The root of the process whose contexts the system pages with.
+    pub fn paging_root(&self) -> Option<Root> {
+        self.contexts.get(&self.system_context)?.root
+    }
 }
 
 pub struct Toy {
@@ -277,6 +308,19 @@ impl Toy {
         LAST.with(|last| last.borrow_mut().take())
     }
 
+    /// The one engine of an affinity.
+    pub fn engine(&self, affinity: u32) -> usize {
+        if self.options.engines == 1 {
+            return 0;
+        }
+        let engine = affinity.trailing_zeros() as usize;
+        if affinity.count_ones() != 1 || engine >= self.options.engines {
+            self.error(format!("engine affinity {affinity:#x}"));
+            return 0;
+        }
+        engine
+    }
+
     /// Whether it does this wrong.
     pub fn is(&self, mutant: &str) -> bool {
         self.options.mutant == mutant
@@ -381,6 +425,9 @@ fn entry(start: &NativeStart, options: Options) -> NTSTATUS {
 fn table(options: Options) -> DRIVER_INITIALIZATION_DATA {
     let mut table = DRIVER_INITIALIZATION_DATA::zeroed();
     table.Version = DXGKDDI_INTERFACE_VERSION_WDDM3_2;
+    if options.engines > 1 {
+        start::fill_linked(&mut table);
+    }
     start::fill(&mut table);
     memory::fill(&mut table);
     queue::fill(&mut table);

@@ -45,6 +45,8 @@ pub struct Options {
     pub compute_only: bool,
     /// Advertises CrossAdapterResource, and serves the standard allocation that it is for.
     pub cross_adapter: bool,
+    /// Physical adapters that act as one: engines, each with both nodes.
+    pub engines: usize,
     /// Milliseconds that ResetHwEngine takes.
     pub reset_takes: u64,
     /// Milliseconds behind ResumeHwEngine in which node 0 does nothing; if not 0, nothing from ResetHwEngine on.
@@ -74,6 +76,7 @@ impl Default for Options {
             compute_only: false,
             skips_writes: false,
             fence_range: false,
+            engines: 1,
             reset_takes: 0,
             slow_start: 0,
         }

@@ -59,7 +59,7 @@ win_extern! {
         let arguments = argument(arguments);
         let handle = toy.own();
         let context = Context {
-            node: arguments.NodeOrdinal,
+            engine: toy.engine(arguments.EngineAffinity),
             os: number(arguments.hHwContext) as u64,
             ..Context::default()
         };
@@ -100,7 +100,9 @@ win_extern! {
         state.queues.remove(&number(queue));
         // Notices of the queue are not reported any more.
         let of_it = |notice: &super::Notice| matches!(notice, super::Notice::Native(_, from) if *from == number(queue));
-        state.notices.retain(|notice| !of_it(notice));
+        for engine in &mut state.engines {
+            engine.notices.retain(|notice| !of_it(notice));
+        }
         drop(state);
         // An interrupt routine that is running has reported its notices when this returns.
         let (mut returned, device) = (0, toy.device_handle());
@@ -126,6 +128,7 @@ win_extern! {
             size: arguments.DmaBufferSize.into(),
             at: 0,
             progress: arguments.HwQueueProgressFenceId,
+            engine: 0,
         };
         if let Some(queue) = toy.state().queues.get_mut(&number(arguments.hHwQueue)) {
             queue.work.push_back(work);
@@ -194,11 +197,11 @@ win_extern! {
         let mut state = toy.state();
         if let Some(gone) = state.fences.remove(&number(fence)) {
             if toy.is("nf-write-after") {
-                let root = state.contexts.values().find(|context| context.node == 1).and_then(|context| context.root);
+                let root = state.paging_root();
                 state.late.extend(root.map(|root| (5, Late::Store(root, gone.system.0))));
             }
             // What is pending for it is not reported any more.
-            for notice in &mut state.notices {
+            for notice in state.engines.iter_mut().flat_map(|engine| &mut engine.notices) {
                 if let super::Notice::Native(handles, _) = notice {
                     handles.retain(|handle| *handle != gone.os);
                 }
@@ -279,7 +282,7 @@ win_extern! {
             if arguments.Flags.NotificationOnly() && toy.is("nf-current-untouched") {
                 // By the GPU: the address is read-only in such a call.
                 let state = toy.state();
-                let root = state.contexts.values().find(|context| context.node == 1).and_then(|context| context.root);
+                let root = state.paging_root();
                 let fence = state.fences.get(&number(fences[index])).map(|fence| fence.system.0);
                 drop(state);
                 if let (Some(root), Some(fence)) = (root, fence) {

@@ -38,7 +38,8 @@ win_extern! {
         if toy.is("preempt-status") {
             return STATUS_UNSUCCESSFUL;
         }
-        toy.state().preempt = Some(input(arguments).PreemptionFenceId);
+        let arguments = input(arguments);
+        toy.state().engines[arguments.EngineOrdinal as usize].preempt = Some(arguments.PreemptionFenceId);
         toy.poke();
         STATUS_SUCCESS
     }
@@ -52,15 +53,16 @@ win_extern! {
     fn current_fence(adapter: HANDLE, arguments: *mut DXGKARG_QUERYCURRENTFENCE) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
         toy.count("query fence");
+        let engine = argument(arguments).EngineOrdinal as usize;
         if toy.is("tdr-fence") {
-            argument(arguments).CurrentFence = toy.state().completed;
+            argument(arguments).CurrentFence = toy.state().engines[engine].completed;
             return STATUS_SUCCESS;
         }
         let mut returned = 0;
         let (handle, report) = (toy.device_handle(), Some(super::interrupt::synchronized as _));
-        let before = toy.state().reported;
+        let before = toy.state().engines[engine].reported;
         let _ = callback!(toy, DxgkCbSynchronizeExecution(handle, report, adapter, 0, &raw mut returned));
-        let after = toy.state().reported;
+        let after = toy.state().engines[engine].reported;
         argument(arguments).CurrentFence = if toy.is("tdr-fence-behind") { before } else { after };
         STATUS_SUCCESS
     }
@@ -91,11 +93,15 @@ win_extern! {
 
     fn reset_engine(adapter: HANDLE, arguments: *mut DXGKARG_RESETENGINE) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
-        toy.count("reset engine");
+        let engine = argument(arguments).EngineOrdinal as usize;
+        toy.count(["reset engine", "reset engine 1"][engine]);
         if toy.is("tdr-adapter") {
             return STATUS_UNSUCCESSFUL;
         }
         let mut state = toy.state();
+        let state = &mut *state;
+        let late = &mut state.late;
+        let state = &mut state.engines[engine];
         state.packet_hung = false;
         let preempting = state.preempt.take();
         let aborted = state.packets.front().map_or(state.completed, |packet| packet.fence);
@@ -104,7 +110,7 @@ win_extern! {
         state.reported = aborted;
         state.notices.retain(|notice| !matches!(notice, Notice::Completed(..) | Notice::Preempted(..)));
         if toy.is("tdr-late") {
-            state.late.push((5, Late::Completed(aborted)));
+            late.push((5, Late::Completed(aborted)));
         }
         argument(arguments).LastAbortedFenceId = match toy.options.mutant {
             "tdr-aborted" => aborted + 0x1000,
@@ -115,22 +121,24 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    fn reset_hw_engine(adapter: HANDLE, _arguments: *mut DXGKARG_RESETHWENGINE) -> NTSTATUS {
+    fn reset_hw_engine(adapter: HANDLE, arguments: *mut DXGKARG_RESETHWENGINE) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
-        toy.count("reset hw engine");
+        let engine = argument(arguments).EngineOrdinal as usize;
+        toy.count(["reset hw engine", "reset hw engine 1"][engine]);
         if toy.options.reset_takes != 0 {
             let ticks = toy.options.reset_takes.cast_signed() * -10_000;
             nt_model::Machine::with_current(|machine| machine.map(|machine| machine.delay_execution(ticks)));
         }
         let os = {
             let mut state = toy.state();
-            state.node_hung = false;
-            state.stopped = true;
+            let own = &mut state.engines[engine];
+            own.node_hung = false;
+            own.stopped = true;
             if toy.options.slow_start != 0 {
-                state.rests = u64::MAX;
+                own.rests = u64::MAX;
             }
-            state.notices.clear();
-            let (running, keeps) = (state.running, toy.is("tdr-let-go"));
+            own.notices.clear();
+            let (running, keeps) = (own.running, toy.is("tdr-let-go"));
             let context = state.queues.get_mut(&running).map(|queue| {
                 queue.current = None;
                 queue.work.clear();
@@ -150,7 +158,7 @@ win_extern! {
                 let take = |context: &mut super::Context| Some((context.os, context.suspending.take()?));
                 state.contexts.values_mut().filter_map(take).collect()
             };
-            toy.state().notices.extend(owed.into_iter().map(|(os, fence)| Notice::Suspended(os, fence)));
+            toy.state().engines[engine].notices.extend(owed.into_iter().map(|(os, fence)| Notice::Suspended(os, fence)));
             toy.interrupt();
             nt_model::Machine::with_current(|machine| machine.map(|machine| machine.delay_execution(-10_000)));
         }
@@ -164,12 +172,13 @@ win_extern! {
         STATUS_SUCCESS
     }
 
-    fn resume_hw_engine(adapter: HANDLE, _arguments: *mut DXGKARG_RESUMEHWENGINE) -> NTSTATUS {
+    fn resume_hw_engine(adapter: HANDLE, arguments: *mut DXGKARG_RESUMEHWENGINE) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
         toy.count("resume hw engine");
         let mut state = toy.state();
-        state.stopped = false;
-        state.rests = super::gpu::now() + toy.options.slow_start * 10_000;
+        let own = &mut state.engines[argument(arguments).EngineOrdinal as usize];
+        own.stopped = false;
+        own.rests = super::gpu::now() + toy.options.slow_start * 10_000;
         drop(state);
         toy.poke();
         STATUS_SUCCESS
@@ -179,13 +188,15 @@ win_extern! {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
         toy.count("reset adapter");
         let mut state = toy.state();
-        state.packet_hung = toy.is("tdr-limit");
-        state.node_hung = false;
-        state.preempt = None;
-        let last = state.packets.back().map_or(state.completed, |packet| packet.fence);
-        (state.completed, state.reported) = (last, last);
-        state.packets.clear();
-        state.notices.clear();
+        for own in &mut state.engines {
+            own.packet_hung = toy.is("tdr-limit");
+            own.node_hung = false;
+            own.preempt = None;
+            let last = own.packets.back().map_or(own.completed, |packet| packet.fence);
+            (own.completed, own.reported) = (last, last);
+            own.packets.clear();
+            own.notices.clear();
+        }
         for queue in state.queues.values_mut() {
             queue.current = None;
             queue.work.clear();

@@ -1,4 +1,4 @@
-//! The scheduling log of node 0.
+//! The scheduling log of each node 0.
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -31,7 +31,10 @@ impl Toy {
     /// Logs that a context of node 0 changes its state; the state that it is in already is not logged.
     pub fn schedules(&self, context: usize, new: u64) {
         let mut state = self.state();
-        let Some(os) = state.contexts.get(&context).map(|context| context.os) else { return };
+        let Some((os, engine)) = state.contexts.get(&context).map(|context| (context.os, context.engine)) else {
+            return;
+        };
+        let state = &mut state.engines[engine];
         let log = &mut state.scheduling;
         if log.address == 0 || log.states.get(&context).copied().unwrap_or(IDLE) == new || self.is("slog-ran") {
             return;
@@ -90,6 +93,7 @@ win_extern! {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
         let arguments = input(arguments);
         let mut state = toy.state();
+        let Some(state) = state.engines.get_mut(arguments.EngineOrdinal as usize) else { return UNKNOWN };
         let states = std::mem::take(&mut state.scheduling.states);
         if arguments.NodeOrdinal == 0 {
             state.scheduling = Log {

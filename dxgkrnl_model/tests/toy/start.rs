@@ -50,7 +50,25 @@ pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiNotifySurpriseRemoval = Some(surprise);
 }
 
+/// What a driver has whose adapter may be one of a link.
+pub fn fill_linked(table: &mut DRIVER_INITIALIZATION_DATA) {
+    table.DxgkDdiLinkDevice = Some(link_device);
+}
+
 win_extern! {
+    fn link_device(
+        _object: *mut wddm_abi::DEVICE_OBJECT,
+        context: *mut core::ffi::c_void,
+        device: *mut wddm_abi::LINKED_DEVICE,
+    ) -> NTSTATUS {
+        let Some(toy) = owner(context) else { return STATUS_INVALID_PARAMETER };
+        toy.count("link");
+        let device = argument(device);
+        device.NumberOfLinksInChain = toy.options.engines as u32;
+        device.LeadLink = 1;
+        STATUS_SUCCESS
+    }
+
     fn add_device(_object: *mut wddm_abi::DEVICE_OBJECT, context: *mut *mut core::ffi::c_void) -> NTSTATUS {
         let options = loading();
         if options.mutant == "add-context" {
@@ -198,7 +216,9 @@ win_extern! {
 
     fn get_node_metadata(adapter: HANDLE, ordinal: u32, metadata: *mut DXGK_NODEMETADATA) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return STATUS_INVALID_PARAMETER };
-        if ordinal > 1 {
+        // The upper half is the engine's ordinal.
+        let (engine, ordinal) = (ordinal >> 16, ordinal & 0xFFFF);
+        if ordinal > 1 || engine as usize >= toy.options.engines {
             return if toy.is("node-metadata") { STATUS_SUCCESS } else { STATUS_INVALID_PARAMETER };
         }
         let metadata = argument(metadata);

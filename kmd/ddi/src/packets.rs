@@ -2,8 +2,8 @@
 
 use crate::arguments::{borrow, started, with_started};
 use crate::thunk::{always, ddi};
-use gpu_wire::packet::Privilege;
 use gpu_wire::GpuVa;
+use gpu_wire::packet::Privilege;
 use kmd_core::context::Context;
 use kmd_core::nodes::of_engine;
 use kmd_core::platform::Platform;
