@@ -67,6 +67,7 @@ struct Tables {
     losses: Vec<LogLoss>,
     calibrations: Vec<Calibration>,
     events: Vec<Event>,
+    advice: Vec<String>,
 }
 
 /// Counters of one machine.
@@ -178,6 +179,11 @@ impl Counters {
 
     pub(crate) fn add_calibration(&self, calibration: Calibration) {
         self.tables.lock().calibrations.push(calibration);
+    }
+
+    /// Says what a document asks for and drivers in the field run without.
+    pub(crate) fn advise(&self, text: String) {
+        self.tables.lock().advice.push(text);
     }
 
     pub(crate) fn event(&self, cpu: u64, text: String) {
@@ -292,6 +298,8 @@ pub struct Report {
     pub events: Vec<Event>,
     /// Driver entries that took more of the kernel stack than others may leave, in bytes: advice, no rule.
     pub deep_entries: BTreeMap<&'static str, usize>,
+    /// What a document asks of the drivers that were started and drivers in the field run without: advice, no rule.
+    pub advice: Vec<String>,
 }
 
 impl Report {
@@ -314,6 +322,7 @@ impl Report {
             calibrations: tables.calibrations.clone(),
             events: tables.events.clone(),
             deep_entries: shared.kernel().deep_entries(),
+            advice: tables.advice.clone(),
         }
     }
 
@@ -349,6 +358,9 @@ impl fmt::Display for Report {
                 f,
                 "advice: {entry} took {bytes} bytes of the kernel stack; others may leave no more than {STACK_ADVICE}"
             )?;
+        }
+        for text in &self.advice {
+            writeln!(f, "advice: {text}")?;
         }
         for event in &self.events {
             writeln!(f, "{}", event.text)?;

@@ -185,6 +185,17 @@ fn a_link_has_as_many_adapters_as_the_driver_says() {
     }
 }
 
+/// A driver that cannot reset engines is told what is asked of it, and runs; one that can is told nothing.
+#[test]
+fn resets_of_engines_are_asked_for_and_not_demanded() {
+    for engine_reset in [true, false] {
+        let ended = run(Options { engine_reset, ..Options::default() }, Stage::Packets, windows());
+        assert_clean(&ended, &format!("SupportPerEngineTDR {engine_reset}"));
+        let told = ended.report.advice.iter().filter(|text| text.contains("SupportPerEngineTDR")).count();
+        assert_eq!(told, usize::from(!engine_reset), "{:?}", ended.report.advice);
+    }
+}
+
 #[test]
 fn in_real_time() {
     let mut personality = windows();

@@ -112,7 +112,23 @@ impl Adapter {
             }
         }
         first::judge_later(self, caps);
+        self.advise(caps);
         broken.map_or(Ok(()), Err)
+    }
+
+    /// Says what is asked of a driver that drivers in the field run without.
+    ///
+    /// Chosen: advice instead of a rule. The article demands resets of engines of every full-graphics and render-only
+    /// driver from WDDM 1.2 on, as a matter of certification, and no older table is known here; but drivers are
+    /// known to run without them, by the reset of the adapter alone. Of a compute-only driver [`super::compute`]
+    /// demands them.
+    fn advise(&self, caps: &Caps) {
+        if !caps.has_engine_reset() {
+            let text = "SupportPerEngineTDR is clear: a driver that renders is to reset engines one by one from WDDM \
+                        1.2 on (article tdr-changes-in-windows-8)";
+            self.note("advice", text);
+            self.shared().counters.advise(text.to_owned());
+        }
     }
 
     fn judge_versions(&self, caps: &Caps) -> Vec<Verdict> {

@@ -88,8 +88,10 @@ fn services() -> [Mutant; 4] {
 }
 
 /// What DriverEntry does wrong.
-fn entry() -> [Mutant; 4] {
+fn entry() -> [Mutant; 5] {
     [
+        // Engines are reset one by one from WDDM 1.2 on; a table that is older is none that this Windows takes.
+        Mutant { rule: Some("DXG-INIT-VERSION"), ..on("init-version-old", Stage::Start) },
         Mutant { rule: Some("DXG-INIT-SLOT"), ..on("init-slot-2-0", Stage::Start) },
         Mutant { rule: Some("DXG-INIT-SLOT"), ..on("init-slot-2-4", Stage::Start) },
         Mutant { rule: Some("DXG-INIT-STATUS"), ..on("entry-without-initialize", Stage::Start) },

@@ -411,6 +411,10 @@ fn entry(start: &NativeStart, options: Options) -> NTSTATUS {
     if matches!(options.mutant, "init-version" | "entry-hides-failure") {
         table.Version = 0x9999;
     }
+    if options.mutant == "init-version-old" {
+        // DXGKDDI_INTERFACE_VERSION_WIN7.
+        table.Version = 0x2005;
+    }
     let status = start.initialize(&table);
     if options.mutant == "init-unload" {
         let at = start.driver_object().expose_provenance()
