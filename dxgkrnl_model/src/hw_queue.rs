@@ -28,7 +28,7 @@ use crate::fence::{AnyFence, Target, Wait, wait_for};
 use crate::fence_log::FenceLog;
 use crate::handle::{HandleType, KernelHandle, KernelObject};
 use crate::hw_context::{HwContext, judge_handle};
-use crate::personality::{KernelProgress, ProgressFenceHandle, ProgressOpened};
+use crate::personality::{KernelProgress, PacketCap, ProgressFenceHandle, ProgressOpened};
 use crate::process::{ProcessInner, UserObject, judge_destroy};
 use crate::rules::paging::HW_SUBMIT_STATUS;
 use crate::rules::tdr::HW_STALL;
@@ -336,17 +336,32 @@ impl HwQueue {
             0 => u32::MAX as usize,
             limit => limit as usize,
         };
+        // Of the whole node.
+        let cap = match adapter.personality().packet_cap {
+            PacketCap::PacketNodes => usize::MAX,
+            PacketCap::Nodes => adapter.known_caps().packet_cap(),
+        };
         let has_room = || {
             let reset = adapter.tdr.is_resetting(self.context.node());
-            !reset && !self.context.is_suspended() && !self.context.is_suspending() && self.flights.lock().len() < limit
+            !reset
+                && !self.context.is_suspended()
+                && !self.context.is_suspending()
+                && self.flights.lock().len() < limit
+                && (cap == usize::MAX || adapter.scheduler.buffers_on(self.context.node()) < cap)
         };
-        self.commands.pump(adapter, has_room, |submission| self.submit(adapter, &submission), |_| ());
+        self.commands.pump(adapter, has_room, |mut submission| self.submit(adapter, &mut submission), |_| ());
     }
 
     /// The buffers that were submitted will not be done: waits for their end return.
     pub(crate) fn give_up(&self, kernel: &Machine) {
         self.given_up.store(true, Ordering::Release);
         self.commands.changed.notify(kernel);
+    }
+
+    /// Buffers that the driver has and has not done.
+    pub(crate) fn unfinished(&self) -> usize {
+        let value = self.progress.value();
+        self.flights.lock().iter().filter(|flight| flight.progress > value).count()
     }
 
     /// Notes what the progress fence says is done.
@@ -377,7 +392,9 @@ impl HwQueue {
         !self.flights.lock().is_empty()
     }
 
-    fn submit(self: &Arc<Self>, adapter: &Arc<Adapter>, submission: &Submission) {
+    /// Source: DDI page DXGKARG_SUBMITCOMMANDTOHWQUEUE: the private data is freed when the call returns; it is
+    /// overwritten here, so that a driver that comes back to it finds something else.
+    fn submit(self: &Arc<Self>, adapter: &Arc<Adapter>, submission: &mut Submission) {
         // The scheduler is woken when the fence gets there. Entered before the call: it may be done inside.
         self.flights.lock().push(Flight { progress: submission.progress, wait: None });
         let fences = [(self.progress.fence(), submission.progress)];
@@ -392,7 +409,7 @@ impl HwQueue {
         arguments.DmaBufferVirtualAddress = submission.address;
         arguments.DmaBufferSize = submission.size;
         arguments.DmaBufferPrivateDataSize = submission.private_size;
-        arguments.pDmaBufferPrivateData = submission.private.as_ptr().cast_mut().cast();
+        arguments.pDmaBufferPrivateData = submission.private.as_mut_ptr().cast();
         arguments.HwQueueProgressFenceGpuVa = self.progress.addresses().1;
         arguments.HwQueueProgressFenceCpuVa = core::ptr::with_exposed_provenance_mut(self.progress.kernel_address());
         arguments.Flags.set_NullRendering(self.context.commands().renders_nothing());
@@ -401,6 +418,7 @@ impl HwQueue {
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSubmitCommandToHwQueue(miniport, pointer)));
         drop(named);
+        submission.private.fill(FREED);
         adapter.rules().check(&HW_SUBMIT_STATUS, ddi::succeeded(status), || {
             format!("progress {:#x}: {status:?}", submission.progress)
         });
@@ -506,6 +524,9 @@ impl HwQueue {
         judge_destroy(adapter, "DxgkDdiDestroyHwQueue", status);
     }
 }
+
+/// What private data reads as once it is freed.
+const FREED: u64 = 0xF4EE_DF4E_EDF4_EEDF;
 
 /// A driver's handle that it never gave out.
 const NO_FENCE: usize = 0x5EC2_E75E_0000;

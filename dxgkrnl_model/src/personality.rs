@@ -264,6 +264,17 @@ pub enum RingHandle {
     DeviceSpecific,
 }
 
+/// What `DXGK_VIDSCHCAPS.HwQueuePacketCap` bounds. Its page has one sentence: DMA packets that may be queued to a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PacketCap {
+    /// The packets of a packet node; buffers of hardware queues are bounded by `MaxInFlightHwQueueBuffers`, each queue's
+    /// by themselves.
+    #[default]
+    PacketNodes,
+    /// Those, and the buffers of all kernel-mode queues of a node together.
+    Nodes,
+}
+
 /// What a driver gets as `EngineAffinity` of a context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Affinity {
@@ -413,6 +424,8 @@ pub struct Personality {
     pub ring_handle: RingHandle,
     /// How a context's engine is named.
     pub affinity: Affinity,
+    /// What the driver's cap of packets counts.
+    pub packet_cap: PacketCap,
     /// What a page table entry's address counts.
     pub pte_address: PteAddress,
     /// Notifications that Dxgkrnl keeps per node between interrupt and DPC; more are folded into a full scan. The
@@ -539,6 +552,7 @@ impl Default for Personality {
             handshake: handshake::Handshake::default(),
             ring_handle: RingHandle::default(),
             affinity: Affinity::default(),
+            packet_cap: PacketCap::default(),
             pte_address: PteAddress::default(),
             notification_list: 16,
             log_entries: 0,

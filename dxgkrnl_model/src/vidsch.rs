@@ -11,7 +11,7 @@ pub(crate) mod journal;
 pub(crate) mod packet;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use nt_model::Thread;
@@ -23,6 +23,7 @@ use crate::adapter::caps::Caps;
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
 use crate::hw_queue::HwQueue;
+use crate::personality::PacketCap;
 use crate::rules::queue::RESUME_STATUS;
 use crate::sync::{Lock, Rank, Signal};
 use packet::{Completion, PacketNode, PagingBuffer};
@@ -50,6 +51,8 @@ pub(crate) struct VidSch {
     system: Lock<Option<Arc<Context>>>,
     paging: Lock<VecDeque<PagingBuffer>>,
     queues: Lock<Vec<Weak<HwQueue>>>,
+    /// The queue that is looked at first, where a node's queues share a number of buffers.
+    turn: AtomicUsize,
     deferred: Lock<VecDeque<Deferred>>,
     changed: Signal,
     kicked: AtomicBool,
@@ -70,6 +73,7 @@ impl VidSch {
             system: Lock::new(Rank::Registry, None),
             paging: Lock::new(Rank::Log, VecDeque::new()),
             queues: Lock::new(Rank::Registry, Vec::new()),
+            turn: AtomicUsize::new(0),
             deferred: Lock::new(Rank::Log, VecDeque::new()),
             changed: Signal::new(),
             kicked: AtomicBool::new(false),
@@ -322,13 +326,24 @@ impl VidSch {
         judge_resume(adapter, "DxgkDdiSetupPriorityBands", status);
     }
 
+    /// Buffers of kernel-mode queues that the driver has for a node.
+    pub(crate) fn buffers_on(&self, node: u32) -> usize {
+        self.queues().iter().filter(|queue| queue.context().node() == node).map(|queue| queue.unfinished()).sum()
+    }
+
     fn pump(&self, adapter: &Arc<Adapter>) {
         for node in self.nodes() {
             if !node.is_hardware_scheduled {
                 self.pump_packets(adapter, &node);
             }
         }
-        for queue in self.queues() {
+        let mut queues = self.queues();
+        if adapter.personality().packet_cap == PacketCap::Nodes && !queues.is_empty() {
+            // The room of a node goes to another queue first each time.
+            let first = self.turn.fetch_add(1, Ordering::Relaxed) % queues.len();
+            queues.rotate_left(first);
+        }
+        for queue in queues {
             queue.pump(adapter);
         }
         for context in adapter.hw_contexts() {

@@ -8,10 +8,12 @@
 //! | `db/together.rs` | several lists in one submission |
 //! | `db/pool.rs` | physical doorbells between processes |
 //! | `db/ring.rs` | rings, write pointers, retries |
+//! | `db/kernel.rs` | kernel-mode queues |
 //! | `db/schedule.rs` | suspension, kernel-mode queues beside user-mode ones |
 //! | `db/room.rs` | queues and doorbells without the user-mode driver |
 
 mod idle;
+mod kernel;
 mod pool;
 mod power;
 mod ring;
@@ -48,14 +50,22 @@ pub(super) const fn joined<const N: usize>(parts: &[&[Scenario]]) -> [Scenario; 
     all
 }
 
-pub(super) const CASES: &[Scenario] =
-    &joined::<
-        {
-            let [pool, ring, schedule] = [pool::CASES.len(), ring::CASES.len(), schedule::CASES.len()];
-            let [idle, power] = [idle::CASES.len(), power::CASES.len()];
-            OWN.len() + pool + ring + schedule + idle + power + together::CASES.len()
-        },
-    >(&[OWN, pool::CASES, ring::CASES, schedule::CASES, idle::CASES, power::CASES, together::CASES]);
+pub(super) const CASES: &[Scenario] = &joined::<
+    {
+        let [pool, ring, schedule] = [pool::CASES.len(), ring::CASES.len(), schedule::CASES.len()];
+        let [idle, power, kernel] = [idle::CASES.len(), power::CASES.len(), kernel::CASES.len()];
+        OWN.len() + pool + ring + schedule + kernel + idle + power + together::CASES.len()
+    },
+>(&[
+    OWN,
+    pool::CASES,
+    ring::CASES,
+    schedule::CASES,
+    kernel::CASES,
+    idle::CASES,
+    power::CASES,
+    together::CASES,
+]);
 
 const OWN: &[Scenario] = &[
     Scenario {

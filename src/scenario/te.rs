@@ -17,7 +17,7 @@
 mod debug;
 mod failed;
 pub(super) mod hardware;
-mod hog;
+pub(super) mod hog;
 mod late;
 mod long;
 mod packets;

@@ -5,6 +5,7 @@
 mod doorbells;
 mod fences;
 mod notices;
+mod queues;
 mod recovery;
 mod start;
 
@@ -70,6 +71,9 @@ pub const TABLE: &[Broken] = &[
     image("ResetWithoutInvalidate", notices::reset_without_invalidate, &["a hang and its recovery"]),
     row("InterruptBeforeResume", notices::interrupt_before_resume, &["a hang and its recovery"]),
     row("ResetsWithoutInvalidating", notices::reset_without_invalidate, &["TE-27"]),
+    // Kernel-mode queues.
+    image("SuspendsNothing", queues::suspends_nothing, &["DB-59"]),
+    row("ForgetsBuffers", queues::forgets_buffers, &["DB-58"]),
     // Debug information.
     image("CollectWantsRoom", recovery::collect_wants_room, &["TE-23"]),
     image("WritesPayload", recovery::writes_payload, &["TE-24"]),

@@ -205,6 +205,15 @@ impl Caps {
         self.driver.SupportPerEngineTDR != 0
     }
 
+    /// Packets that may be queued to a node; `usize::MAX`: the driver names no number.
+    pub(crate) fn packet_cap(&self) -> usize {
+        match self.driver.SchedulingCaps.HwQueuePacketCap() {
+            0 => usize::MAX,
+            // CAST: four bits.
+            cap => cap as usize,
+        }
+    }
+
     /// Whether GPU virtual addresses are translated by the GPU's own page tables.
     pub fn is_gpu_mmu(&self) -> bool {
         self.driver.MemoryManagementCaps.GpuMmuSupported()

@@ -9,9 +9,9 @@ use std::str::FromStr;
 use nt_model::DpcDelivery;
 
 use super::{
-    Affinity, Build, FlushEnd, HandleReadings, HwContexts, KernelProgress, LogReplacement, LogWakes, MS, Personality,
-    PhysicalAdapterCaps, ProgressFenceHandle, ProgressOpened, PteAddress, Residency, RingHandle, SchedulingLogs,
-    SystemProcesses,
+    Affinity, Build, FlushEnd, HandleReadings, HwContexts, KernelProgress, LogReplacement, LogWakes, MS, PacketCap,
+    Personality, PhysicalAdapterCaps, ProgressFenceHandle, ProgressOpened, PteAddress, Residency, RingHandle,
+    SchedulingLogs, SystemProcesses,
 };
 
 /// A choice that a real Windows may make otherwise than the default.
@@ -225,11 +225,14 @@ readings! {
     "affinity-passed", "a context's EngineAffinity is what user mode says, and 0 for contexts of the system",
         "DDI page D3DKMT_CREATECONTEXTVIRTUAL calls it an index; article tdr-changes-in-windows-8 has it as a bit":
         affinity = Affinity::Passed;
+    "packet-cap-of-queues", "HwQueuePacketCap bounds the buffers of all kernel-mode queues of a node together, too",
+        "DDI page DXGK_VIDSCHCAPS: packets queued to a node, whatever they come from; MaxInFlightHwQueueBuffers is for queues":
+        packet_cap = PacketCap::Nodes;
     "preempts-late", "a packet node is preempted when a packet takes TdrDelay, and not before",
         "article gpu-preemption asks for requests in ordinary use, and names no cadence":
         preemption.in_ordinary_use = false;
     "one-packet", "a packet node has one packet at a time",
-        "none: no page says how many; DXGK_VIDSCHCAPS, HwQueuePacketCap, is of hardware queues":
+        "none: no page says how many; DXGK_VIDSCHCAPS, HwQueuePacketCap, is the most":
         preemption.in_flight = 1;
     "hasty-preemption", "a packet node that two contexts want is preempted a thousand times a second",
         "none: what Windows does is seen as 40 to 70 times a second":

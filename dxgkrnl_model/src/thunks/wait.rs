@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nt_model::Event;
 use wddm_abi::{
-    D3DDDI_CREATEHWQUEUEFLAGS, D3DDDI_SYNC_OBJECT_SIGNAL, D3DDDI_SYNC_OBJECT_WAIT,
+    D3DDDI_CREATEHWQUEUEFLAGS, D3DDDI_SYNC_OBJECT_SIGNAL, D3DDDI_SYNC_OBJECT_WAIT, D3DDDICB_SIGNALFLAGS,
     D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU,
     D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2, D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE,
     D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU,
@@ -136,6 +136,21 @@ fn owners(
     Ok(if queues.is_empty() { vec![Owner::HwContext(context)] } else { queues })
 }
 
+/// How a signal is queued. A value that goes back is carried out with `AllowFenceRewind` and without, as what a GPU
+/// stores is.
+///
+/// Source: DDI page D3DDDICB_SIGNALFLAGS. Clients in the field always set `AllowFenceRewind`.
+///
+/// # Errors
+/// STATUS_INVALID_PARAMETER for `EnqueueCpuEvent`, since these records have no event, and for reserved flags.
+fn queued_signal(flags: D3DDDICB_SIGNALFLAGS) -> Result<fn(Vec<(AnyFence, u64)>) -> Command, NTSTATUS> {
+    let known = D3DDDICB_SIGNALFLAGS::zeroed().with_SignalAtSubmission(true).with_AllowFenceRewind(true);
+    if flags.Value & !known.Value != 0 {
+        return Err(INVALID);
+    }
+    Ok(if flags.SignalAtSubmission() { Command::SignalAtSubmission } else { Command::Signal })
+}
+
 /// Adds a command to each queue or context, in order, or to none where one of them takes nothing any more. One that
 /// goes away between the look and its turn leaves the command on those before.
 fn push(owners: &[Owner], command: &Command) -> Outcome {
@@ -206,15 +221,13 @@ thunks! {
     }
 
     fn D3DKMTSignalSynchronizationObjectFromGpu2(call, record: D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU2) {
-        if record.Flags.Value != 0 {
-            return Err(INVALID);
-        }
+        let signal = queued_signal(record.Flags)?;
         let mut all = Vec::new();
         for handle in targets(record.BroadcastContextArray, record.BroadcastContextCount)? {
             all.extend(owners(call, handle, D3DDDI_CREATEHWQUEUEFLAGS::NoBroadcastSignal)?);
         }
         let fences = fences(call, record.ObjectHandleArray, record.MonitoredFenceValueArray(), record.ObjectCount, D3DDDI_SYNC_OBJECT_SIGNAL)?;
-        push(&all, &Command::Signal(fences))
+        push(&all, &signal(fences))
     }
 
     fn D3DKMTSubmitWaitForSyncObjectsToHwQueue(call, record: D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE) {
@@ -227,9 +240,7 @@ thunks! {
     }
 
     fn D3DKMTSubmitSignalSyncObjectsToHwQueue(call, record: D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE) {
-        if record.Flags.Value != 0 {
-            return Err(INVALID);
-        }
+        let signal = queued_signal(record.Flags)?;
         let queue = |handle| {
             let queue = call.process.hw_queue(handle).filter(|queue| !queue.is_user_mode()).ok_or(INVALID)?;
             Ok(Owner::Queue(queue))
@@ -237,7 +248,7 @@ thunks! {
         let handles = targets(record.BroadcastHwQueueArray, record.BroadcastHwQueueCount)?;
         let queues = handles.into_iter().map(queue).collect::<Result<Vec<_>, NTSTATUS>>()?;
         let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount, D3DDDI_SYNC_OBJECT_SIGNAL)?;
-        push(&queues, &Command::Signal(fences))
+        push(&queues, &signal(fences))
     }
 }
 

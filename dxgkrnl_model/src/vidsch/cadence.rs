@@ -138,7 +138,7 @@ impl VidSch {
     ///
     /// IRQL: PASSIVE_LEVEL; on the worker.
     pub(super) fn pump_packets(&self, adapter: &Arc<Adapter>, node: &Node) {
-        let limit = adapter.personality().preemption.in_flight as usize;
+        let limit = (adapter.personality().preemption.in_flight as usize).min(adapter.known_caps().packet_cap());
         if let Some(system) = self.system_context() {
             while node.packet.has_room(limit) {
                 let Some(buffer) = self.next_paging(&system, node.ordinal) else { break };

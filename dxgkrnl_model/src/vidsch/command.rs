@@ -2,7 +2,7 @@
 //! order.
 //!
 //! A wait keeps what is behind it back until the fences have their values; a signal is carried out when every buffer
-//! before it is done. Both are software commands of the OS: the driver sees buffers only.
+//! before it is done, or where user mode says so when it is with the driver. Both are software commands of the OS: the driver sees buffers only.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,6 +43,8 @@ pub(crate) enum Command {
     Submit(Submission),
     Wait(Vec<(AnyFence, u64)>),
     Signal(Vec<(AnyFence, u64)>),
+    /// A signal that comes when the buffer before it is with the driver.
+    SignalAtSubmission(Vec<(AnyFence, u64)>),
     /// Changes of page tables, on a companion context.
     Update(Update),
 }
@@ -191,7 +193,7 @@ impl Commands {
         }
         let submission = |command| match command {
             Command::Submit(submission) => Some(submission),
-            Command::Wait(_) | Command::Signal(_) | Command::Update(_) => None,
+            Command::Wait(_) | Command::Signal(_) | Command::SignalAtSubmission(_) | Command::Update(_) => None,
         };
         list.into_iter().filter_map(submission).collect()
     }
@@ -256,7 +258,7 @@ impl Commands {
                 Step::Update(changes)
             }
             Some(Command::Wait(fences)) => Step::Wait(fences),
-            Some(Command::Signal(fences)) => Step::Signal(fences),
+            Some(Command::Signal(fences) | Command::SignalAtSubmission(fences)) => Step::Signal(fences),
             None => Step::Nothing,
         }
     }

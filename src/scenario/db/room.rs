@@ -13,7 +13,7 @@ use wddm_abi::{
     D3DKMT_CREATE_DOORBELL, D3DKMT_CREATEALLOCATION, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEHWCONTEXT,
     D3DKMT_CREATEHWQUEUE, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_DESTROYALLOCATION2, D3DKMT_DESTROYCONTEXT,
     D3DKMT_DESTROYHWCONTEXT, D3DKMT_DESTROYHWQUEUE, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICESTATE_TYPE,
-    D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE, D3DKMT_LOCK2, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
+    D3DKMT_EVICT, D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE, D3DKMT_LOCK2, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
 };
 
 /// Status words.
@@ -219,6 +219,18 @@ impl<'a> Room<'a> {
         }
         made.context("make resident")?;
         self.paged(scene, record.PagingFenceValue)
+    }
+
+    /// Evicts an allocation from its segment.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn evict(&self, handle: D3DKMT_HANDLE) -> Played {
+        let mut record = D3DKMT_EVICT::zeroed();
+        record.hDevice = self.device;
+        record.NumAllocations = 1;
+        record.AllocationList = &raw const handle;
+        self.raw.ok(self.raw.thunks.D3DKMTEvict, &mut record).context("evict")
     }
 
     /// Maps an allocation for the GPU, writable.

@@ -7,16 +7,6 @@ use anyhow::Context;
 use dxgkrnl_model::personality::FlushEnd;
 use gpu_wire::private::allocation_kind;
 use umd_core::ffi::types::FP_KIND_SYSTEM;
-use wddm_abi::{D3DKMT_EVICT, D3DKMT_HANDLE};
-
-/// Evicts an allocation from its segment.
-fn evict(room: &Room<'_>, handle: D3DKMT_HANDLE) -> Played {
-    let mut record = D3DKMT_EVICT::zeroed();
-    record.hDevice = room.device;
-    record.NumAllocations = 1;
-    record.AllocationList = &raw const handle;
-    room.raw.ok(room.raw.thunks.D3DKMTEvict, &mut record).context("evict")
-}
 
 /// Two allocations change places in local memory, and the GPU writes each where it is now.
 fn change_places(scene: &Scene) -> Played {
@@ -40,8 +30,8 @@ fn change_places(scene: &Scene) -> Played {
             let words = (room.raw.load(seen.cpu)?, room.raw.load(seen.cpu + 8)?);
             same("memory", words, (round * 2, round * 2 + 1))
                 .with_context(|| format!("round {round}, {pages} pages"))?;
-            evict(&room, one.0)?;
-            evict(&room, two.0)?;
+            room.evict(one.0)?;
+            room.evict(two.0)?;
             both.swap(0, 1);
             // The allocation that lay behind the other is placed first, so that they change places.
             for (handle, _) in &both {

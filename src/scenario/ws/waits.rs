@@ -2,8 +2,9 @@
 
 use crate::scenario::{Denied, Raw};
 use wddm_abi::{
-    D3DKMT_HANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE,
-    D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU,
+    D3DDDICB_SIGNALFLAGS, D3DKMT_HANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU,
+    D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE,
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU,
 };
 
 impl Raw {
@@ -12,11 +13,20 @@ impl Raw {
     /// # Errors
     /// The function's status.
     pub fn queue_wait(&self, queue: D3DKMT_HANDLE, fence: D3DKMT_HANDLE, value: u64) -> Result<(), Denied> {
+        self.queue_waits(queue, &[(fence, value)])
+    }
+
+    /// `D3DKMTSubmitWaitForSyncObjectsToHwQueue` for fences and their values.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn queue_waits(&self, queue: D3DKMT_HANDLE, fences: &[(D3DKMT_HANDLE, u64)]) -> Result<(), Denied> {
+        let (handles, values): (Vec<_>, Vec<_>) = fences.iter().copied().unzip();
         let mut record = D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE::zeroed();
         record.hHwQueue = queue;
-        record.ObjectCount = 1;
-        record.ObjectHandleArray = &raw const fence;
-        record.FenceValueArray = &raw const value;
+        // CAST: tens.
+        record.ObjectCount = handles.len() as u32;
+        (record.ObjectHandleArray, record.FenceValueArray) = (handles.as_ptr(), values.as_ptr());
         self.ok(self.thunks.D3DKMTSubmitWaitForSyncObjectsToHwQueue, &mut record)
     }
 
@@ -25,9 +35,24 @@ impl Raw {
     /// # Errors
     /// The function's status.
     pub fn queue_signal(&self, queue: D3DKMT_HANDLE, fence: D3DKMT_HANDLE, value: u64) -> Result<(), Denied> {
+        self.queues_signal(&[queue], D3DDDICB_SIGNALFLAGS::zeroed(), (fence, value))
+    }
+
+    /// `D3DKMTSubmitSignalSyncObjectsToHwQueue` on several queues, for one fence and its value.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn queues_signal(
+        &self,
+        queues: &[D3DKMT_HANDLE],
+        flags: D3DDDICB_SIGNALFLAGS,
+        (fence, value): (D3DKMT_HANDLE, u64),
+    ) -> Result<(), Denied> {
         let mut record = D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE::zeroed();
-        record.BroadcastHwQueueCount = 1;
-        record.BroadcastHwQueueArray = &raw const queue;
+        record.Flags = flags;
+        // CAST: tens.
+        record.BroadcastHwQueueCount = queues.len() as u32;
+        record.BroadcastHwQueueArray = queues.as_ptr();
         record.ObjectCount = 1;
         record.ObjectHandleArray = &raw const fence;
         record.FenceValueArray = &raw const value;
