@@ -14,7 +14,7 @@ use super::db::Room;
 use super::raw::Raw;
 use super::{Denied, Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
-use dxgkrnl_model::personality::{HwContexts, Residency};
+use dxgkrnl_model::personality::{Affinity, HwContexts, Residency};
 use stranger::{Stranger, Style};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_IMPLEMENTED, STATUS_NOT_SUPPORTED};
 use wddm_abi::{
@@ -166,9 +166,13 @@ fn kinds(stage: &Stage) -> Played {
             }
             let odd = crate::demo::counters::start(&raw)?.odd_contexts;
             same("packet contexts on scheduled nodes, as the driver counts them", odd, 1)?;
-            // An engine that does not exist is refused with a status that the page lists.
+            // An engine that does not exist is refused: by the OS, or by the driver with a status that its page lists.
             let affinity = create(&room, 2, 2, plain).map(|_| ());
-            same("engine affinity 2", affinity, Err(Denied(STATUS_NO_MEMORY)))?;
+            let status = match scene.adapter().personality().affinity {
+                Affinity::Bit => STATUS_INVALID_PARAMETER,
+                Affinity::Passed => STATUS_NO_MEMORY,
+            };
+            same("engine affinity 2", affinity, Err(Denied(status)))?;
             // The feature for kernel-mode testing is not enabled here.
             let testing = plain.with_TestContext(true);
             if !obsolete {

@@ -54,6 +54,8 @@ const EXCEPTIONS: &[Exception] = &[
     ),
     ("fences-mapped-late", "it makes more fences than there is time to wait for", &["NF-13"]),
     ("no-flip-caps-needed", "it is about flip capabilities", &["ST-50"]),
+    ("packet-cap-of-queues", "it is about the number of each queue, which is higher", &["DB-36"]),
+    ("packet-cap-of-queues", "it plays each way itself", &["DB-56"]),
     (
         "flagless-opening",
         "they open shared fences by direct calls with the flags of their creation",

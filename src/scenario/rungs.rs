@@ -40,7 +40,7 @@ const NEEDS: &[Need] = &[
     (1, "it makes hardware queues, or contexts for them", &[
         "TE-14", "TE-15", "TE-16",
         "DB-15", "DB-50", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19", "BI-51",
-        "DB-56", "DB-57", "DB-58", "DB-59",
+        "DB-56", "DB-57", "DB-58", "DB-59", "DB-60",
     ]),
     (1, "it reads the logs of nodes that schedule in hardware", &["DD-11"]),
     (1, "it looks at the feature HWSCH", &["NF-21", "ST-04"]),

@@ -1,8 +1,10 @@
 //! Kernel-mode queues: what the OS queues on them, how much the driver is given, and suspension in a long command.
+#![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
 use super::super::te::hog::Hog;
 use super::{HardwareQueue, Memory, Room, raw, store};
 use crate::scenario::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, same};
+use crate::wrap::{copy, own};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::{MS, PacketCap, SECOND};
 use gpu_wire::packet::{Copy, CopyRect, Encoded, Indirect, MonitoredSignal};
@@ -10,7 +12,9 @@ use gpu_wire::private::allocation_kind;
 use gpu_wire::{GpuVa, NODE_PAGING};
 use std::time::Duration;
 use wddm_abi::ntstatus::{STATUS_DEVICE_REMOVED, STATUS_INVALID_PARAMETER};
-use wddm_abi::{D3DDDICB_SIGNALFLAGS, D3DKMT_CREATEHWQUEUE, D3DKMT_HANDLE};
+use wddm_abi::{
+    D3DDDICB_SIGNALFLAGS, D3DKMT_CREATEHWQUEUE, D3DKMT_HANDLE, DXGKARG_SUBMITCOMMANDTOHWQUEUE, HANDLE, NTSTATUS,
+};
 
 const SUBMIT: &str = "DxgkDdiSubmitCommandToHwQueue";
 
@@ -40,7 +44,37 @@ pub(super) const CASES: &[Scenario] = &[
         source: "DxgkDdiSuspendContext; User-mode work submission, Hardware context suspension",
         play: suspended_inside,
     },
+    Scenario {
+        id: "DB-60",
+        title: "a kernel-mode queue refuses what is beyond its room, and runs what it took",
+        source: "DXGK_NODEMETADATA_FLAGS, MaxInFlightHwQueueBuffers; DxgkDdiSubmitCommandToHwQueue, Return value",
+        play: crowded,
+    },
 ];
+
+/// The progress value at which [`crowds`] makes [`CROWD`] buffers of one, [`STEP`] bytes apart.
+const SIGN: u64 = 1000;
+const CROWD: u64 = 100;
+const STEP: u64 = 64;
+
+crate::decorate! {
+    /// Submits many buffers for one: those behind the first may be refused for want of room alone.
+    crowds: DxgkDdiSubmitCommandToHwQueue(
+        adapter: HANDLE,
+        args: *const DXGKARG_SUBMITCOMMANDTOHWQUEUE,
+    ) -> NTSTATUS {
+        let mut all = copy!(args);
+        let mut status = own!(DxgkDdiSubmitCommandToHwQueue(adapter, &raw const all));
+        for _ in 1..if all.HwQueueProgressFenceId == SIGN { CROWD } else { 1 } {
+            all.DmaBufferVirtualAddress += STEP;
+            let next = own!(DxgkDdiSubmitCommandToHwQueue(adapter, &raw const all));
+            if !next.is_success() && next != STATUS_INVALID_PARAMETER {
+                status = next;
+            }
+        }
+        status
+    }
+}
 
 /// A queue for the kernel's submissions, whose buffers are at a page of its own.
 struct KernelQueue {
@@ -255,6 +289,38 @@ fn flags_and_numbers(scene: &Scene, raw: &Raw, queues: [D3DKMT_HANDLE; 2], fence
     let flags = D3DDDICB_SIGNALFLAGS::zeroed().with_AllowFenceRewind(true);
     raw.queues_signal(&queues[..1], flags, (fence, 2))?;
     scene.until("the value before", || Ok(raw.load(at)? == 2))
+}
+
+fn crowded(stage: &Stage) -> Played {
+    stage.play(Setup::default().with_driver(crowds), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = KernelQueue::new(scene, &room, room.context(0)?)?;
+        let (code, target) = (room.memory(scene, (CROWD * STEP).next_multiple_of(4096))?, room.memory(scene, 4096)?);
+        let mut length = 0;
+        for index in 0..CROWD {
+            let packets = [store(target.gpu + index * 8, 1), queue.end(SIGN)];
+            let bytes: Vec<u8> = packets.iter().flat_map(|packet| packet.as_bytes().to_vec()).collect();
+            ensure!(bytes.len() as u64 <= STEP, "a long buffer");
+            code.write(&raw, index * STEP, &bytes)?;
+            // CAST: at most STEP.
+            length = bytes.len() as u32;
+        }
+        queue.spin(&room, 0, None, 1)?;
+        queue.runs(scene, &raw)?;
+        room.submit(queue.queue.handle, code.gpu, length, SIGN)?;
+        scene.until("the crowd", || Ok(scene.calls(SUBMIT) == 2))?;
+        queue.stop(&raw, 0, 1)?;
+        scene.until("the first of the crowd", || Ok(queue.value(&raw)? == SIGN))?;
+        std::thread::park_timeout(Duration::from_millis(50));
+        queue.submit(&room, 1, &[], SIGN + 1)?;
+        scene.until("the end", || Ok(queue.value(&raw)? == SIGN + 1))?;
+        let words = (0..CROWD).map(|index| raw.load(target.cpu + index as usize * 8)).collect::<Result<Vec<_>, _>>()?;
+        let ran = words.iter().sum::<u64>();
+        let most = u64::from(scene.adapter().caps().context("caps")?.node(0).context("node 0")?.max_in_flight());
+        ensure!((most - 1..CROWD).contains(&ran), "{ran} ran, and a queue may have {most}");
+        same("those that ran are the first", words.iter().take_while(|word| **word == 1).count() as u64, ran)
+    })
 }
 
 fn progress(stage: &Stage) -> Played {
