@@ -26,7 +26,7 @@ static TABLES: Mutex<Tables> =
     Mutex::new(Tables { own: BTreeMap::new(), instead: BTreeSet::new(), theirs: BTreeMap::new() });
 
 /// The machine that the calling thread is in; 0 outside of any.
-fn machine() -> usize {
+pub fn machine() -> usize {
     Machine::with_current(|machine| machine.map_or(0, |machine| core::ptr::from_ref(machine).addr()))
 }
 

@@ -21,7 +21,7 @@ mod room;
 mod schedule;
 mod together;
 
-pub use room::{ABORT, Memory, NOTIFY, RETRY, RingQueue, Room};
+pub use room::{ABORT, KernelQueue, Memory, NOTIFY, RETRY, RingQueue, Room};
 pub(super) use room::{CONNECTED, HardwareQueue};
 
 use super::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, same};

@@ -12,11 +12,13 @@
 //! | `te/hardware.rs` | hardware-scheduled nodes |
 //! | `te/failed.rs` | resets of packet engines that fail |
 //! | `te/debug.rs` | debug information |
+//! | `te/held.rs` | what was raised before a reset |
 //! | `te/storm.rs` | resets at random points |
 
 mod debug;
 mod failed;
 pub(super) mod hardware;
+pub(super) mod held;
 pub(super) mod hog;
 mod late;
 mod long;
@@ -233,6 +235,25 @@ pub(super) const CASES: &[Scenario] = &[
         title: "two contexts on a packet node, preempted a thousand times a second: each packet runs once to its end",
         source: "GPU preemption; DXGK_SUBMITCOMMANDFLAGS, Resubmission",
         play: long::at_rate,
+    },
+    Scenario {
+        id: "TE-43",
+        title: "a packet engine's reset: what it ends and was raised before is not reported, and a fence's signal is \
+                raised again",
+        source: "DxgkDdiResetEngine; TDR changes in Windows 8, steps 3 to 7",
+        play: held::packets,
+    },
+    Scenario {
+        id: "TE-44",
+        title: "a hardware-scheduled engine's reset: the same, of suspensions and of fences of both kinds",
+        source: "DxgkDdiResetHwEngine, Remarks; DXGKARG_SUSPENDCONTEXT",
+        play: held::queues,
+    },
+    Scenario {
+        id: "TE-45",
+        title: "the adapter's reset: the same, of packets, suspensions and a fence that another adapter waits for",
+        source: "DxgkDdiResetFromTimeout, Remarks; DxgkDdiRestartFromTimeout",
+        play: held::adapter,
     },
 ];
 

@@ -2,19 +2,17 @@
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
 use super::super::te::hog::Hog;
-use super::{HardwareQueue, Memory, Room, raw, store};
+use super::{KernelQueue, Room, raw, store};
 use crate::scenario::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, same};
 use crate::wrap::{copy, own};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::{MS, PacketCap, SECOND};
-use gpu_wire::packet::{Copy, CopyRect, Encoded, Indirect, MonitoredSignal};
+use gpu_wire::NODE_PAGING;
+use gpu_wire::packet::{Copy, CopyRect};
 use gpu_wire::private::allocation_kind;
-use gpu_wire::{GpuVa, NODE_PAGING};
 use std::time::Duration;
 use wddm_abi::ntstatus::{STATUS_DEVICE_REMOVED, STATUS_INVALID_PARAMETER};
-use wddm_abi::{
-    D3DDDICB_SIGNALFLAGS, D3DKMT_CREATEHWQUEUE, D3DKMT_HANDLE, DXGKARG_SUBMITCOMMANDTOHWQUEUE, HANDLE, NTSTATUS,
-};
+use wddm_abi::{D3DDDICB_SIGNALFLAGS, D3DKMT_HANDLE, DXGKARG_SUBMITCOMMANDTOHWQUEUE, HANDLE, NTSTATUS};
 
 const SUBMIT: &str = "DxgkDdiSubmitCommandToHwQueue";
 
@@ -73,79 +71,6 @@ crate::decorate! {
             }
         }
         status
-    }
-}
-
-/// A queue for the kernel's submissions, whose buffers are at a page of its own.
-struct KernelQueue {
-    queue: HardwareQueue,
-    native: bool,
-    code: Memory,
-}
-
-/// Bytes from one buffer to the next.
-const SLOT: u64 = 256;
-/// Where a copy of [`KernelQueue::spin`] takes its 1 from, and where it puts it.
-const ONE: u64 = 16 << 10;
-const RUNS: u64 = ONE + 8;
-
-impl KernelQueue {
-    fn new(scene: &Scene, room: &Room<'_>, context: D3DKMT_HANDLE) -> Result<Self> {
-        let mut record = D3DKMT_CREATEHWQUEUE::zeroed();
-        record.hHwContext = context;
-        room.raw.ok(room.raw.thunks.D3DKMTCreateHwQueue, &mut record).context("queue")?;
-        let code = room.memory(scene, ONE + 4096)?;
-        code.write(room.raw, ONE, &1_u64.to_le_bytes())?;
-        Ok(Self { queue: HardwareQueue::of(context, &record), native: record.Flags.NativeProgressFence(), code })
-    }
-
-    /// The packet that stores a progress value.
-    fn end(&self, value: u64) -> Encoded {
-        let address = self.queue.progress.gpu;
-        match self.native {
-            true => Encoded::fence_signal(GpuVa(address), value),
-            false => MonitoredSignal { address, value }.to_packet(),
-        }
-    }
-
-    /// Submits these packets and the progress value behind them.
-    fn submit(&self, room: &Room<'_>, slot: u64, packets: &[Encoded], value: u64) -> Played {
-        let end = self.end(value);
-        let bytes: Vec<u8> = packets.iter().chain([&end]).flat_map(|packet| packet.as_bytes().to_vec()).collect();
-        ensure!(bytes.len() as u64 <= SLOT, "a long buffer");
-        self.code.write(room.raw, slot * SLOT, &bytes)?;
-        // CAST: below SLOT.
-        Ok(room.submit(self.queue.handle, self.code.gpu + slot * SLOT, bytes.len() as u32, value)?)
-    }
-
-    /// Submits a buffer that copies a 1 to [`RUNS`], and to `also`, until [`stop`](Self::stop).
-    fn spin(&self, room: &Room<'_>, slot: u64, also: Option<u64>, value: u64) -> Played {
-        let copy = |destination| Copy { source: self.code.gpu + ONE, destination, length: 8 }.to_packet();
-        let runs = copy(self.code.gpu + RUNS);
-        let mut packets = vec![runs];
-        packets.extend(also.map(copy));
-        let jump = |length| Indirect { address: self.code.gpu + slot * SLOT, length }.to_packet();
-        let all = [&packets[..], &[jump(0), self.end(value)]].concat();
-        packets.push(jump(all.iter().map(|packet| packet.as_bytes().len() as u64).sum()));
-        self.submit(room, slot, &packets, value)
-    }
-
-    /// Lets a buffer that spins end.
-    fn stop(&self, raw: &Raw, slot: u64, copies: u64) -> Played {
-        let copy = Copy { source: 0, destination: 0, length: 8 }.to_packet().as_bytes().len() as u64;
-        let jump = Indirect { address: 0, length: 0 }.to_packet().as_bytes().len();
-        self.code.write(raw, slot * SLOT + copies * copy, &Encoded::nop(u32::try_from(jump)?).as_bytes()[..8])
-    }
-
-    /// Waits until the buffer that spins runs, from now on.
-    fn runs(&self, scene: &Scene, raw: &Raw) -> Played {
-        let word = self.code.cpu + usize::try_from(RUNS)?;
-        raw.store(word, 0)?;
-        scene.until("a buffer that does not end", || Ok(raw.load(word)? == 1))
-    }
-
-    fn value(&self, raw: &Raw) -> Result<u64> {
-        Ok(raw.load(self.queue.progress.cpu)?)
     }
 }
 
@@ -444,7 +369,7 @@ fn moved(scene: &Scene) -> Played {
         queue.spin(&room, 0, Some(mine.1), value + 3)?;
         queue.runs(scene, &raw)?;
         ensure!(scene.world.os.suspend(scene.adapter(), &raw.process), "not acknowledged");
-        let word = queue.code.cpu + usize::try_from(RUNS)?;
+        let word = queue.runs_at()?;
         raw.store(word, 0)?;
         for (handle, _) in both {
             room.evict(handle)?;

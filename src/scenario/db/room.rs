@@ -1,7 +1,9 @@
 //! Memory, queues and doorbells without the user-mode driver: every word is a case's own.
 
+mod kernel;
 mod queue;
 
+pub use kernel::KernelQueue;
 pub use queue::RingQueue;
 
 use crate::scenario::{Denied, NativeFence, Played, Raw, Scene, same};

@@ -4,6 +4,7 @@ use super::super::db::{Room, raw, store};
 use super::super::rig::{Rig, endless};
 use super::super::stage::PATIENCE;
 use super::super::te::Hog;
+use super::super::te::held::while_held;
 use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::AdapterState;
@@ -11,8 +12,6 @@ use dxgkrnl_model::pci::{DeviceKind, InterruptModel};
 use dxgkrnl_model::personality::{Gate, MS};
 use gpu_wire::packet::Indirect;
 use nt_model::InterruptDelivery;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_SUBMITCOMMAND};
@@ -263,37 +262,13 @@ pub(super) fn raised_before_a_reset(stage: &Stage) -> Played {
             late.spin(0, 0)?;
             // From here on the node's interrupts are ignored.
             scene.until("the preparation", || Ok(gate.came() == round))?;
-            let (held, reset) = (AtomicBool::new(false), AtomicBool::new(false));
-            let hold = || {
-                held.store(true, Ordering::Release);
-                let end = Instant::now() + Duration::from_secs(10);
-                while !reset.load(Ordering::Acquire) && Instant::now() < end {
-                    std::hint::spin_loop();
-                }
-                // Until the driver asks for the lock, and as long again as it may take to get in line.
-                let asked = || scene.callbacks("DxgkCbSynchronizeExecution");
-                let (before, end) = (asked(), Instant::now() + Duration::from_millis(30));
-                while asked() == before && Instant::now() < end {
-                    std::thread::yield_now();
-                }
-                let end = Instant::now() + Duration::from_millis(5);
-                while Instant::now() < end {
-                    std::hint::spin_loop();
-                }
+            let ends = || {
+                late.end(0)?;
+                scene.until("the end of the packet", || late.has_ended(0))?;
+                gate.let_through();
+                Ok(())
             };
-            std::thread::scope(|scope| -> Played {
-                let holder = scope.spawn(|| scene.world.os.hold_interrupts(scene.adapter(), hold));
-                let waited = scene
-                    .until("the interrupt's lock", || Ok(held.load(Ordering::Acquire)))
-                    .and_then(|()| late.end(0))
-                    .and_then(|()| scene.until("the end of the packet", || late.has_ended(0)))
-                    .map(|()| gate.let_through())
-                    .and_then(|()| scene.until("the reset", || Ok(scene.calls("DxgkDdiResetEngine") >= round)));
-                reset.store(true, Ordering::Release);
-                holder.join().map_err(|_| anyhow::anyhow!("a panic"))?.context("no interrupt is connected")?;
-                waited
-            })
-            .with_context(|| format!("round {round}"))?;
+            while_held(scene, "DxgkDdiResetEngine", round, ends).with_context(|| format!("round {round}"))?;
             beside.run(|list| list.store(place.at(0), round + 1))?;
             beside.wait(0, PATIENCE).with_context(|| format!("the packet behind reset {round}"))?;
             same("the device behind the reset", next.device.state()?.execution, 1)?;

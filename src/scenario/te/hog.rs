@@ -99,6 +99,14 @@ impl<'a> Hog<'a> {
     /// # Errors
     /// The function's status.
     pub fn spin(&self, node: u32, slot: u64) -> Played {
+        self.spin_before(node, slot, &[])
+    }
+
+    /// As [`spin`](Self::spin), with packets behind: the last thing that it does is to say that it has ended.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn spin_before(&self, node: u32, slot: u64, behind: &[Encoded]) -> Played {
         self.raw.store(self.memory.cpu + usize::try_from(BEGUN + slot * 8)?, 0)?;
         self.raw.store(self.memory.cpu + usize::try_from(ENDED + slot * 8)?, 0)?;
         // Behind the jump the engine reads the buffer anew.
@@ -107,8 +115,8 @@ impl<'a> Hog<'a> {
         let ended = store(self.memory.gpu + ENDED + slot * 8, 1);
         let jump = |length| Indirect { address: self.memory.gpu + CODE + slot * SLOT, length }.to_packet();
         let bytes = |packet: Encoded| packet.as_bytes().len() as u64;
-        let length = bytes(begun) + bytes(jump(0)) + bytes(ended);
-        self.submit(node, slot, &[begun, jump(length), ended])
+        let length = bytes(begun) + bytes(jump(0)) + behind.iter().copied().map(bytes).sum::<u64>() + bytes(ended);
+        self.submit(node, slot, &[&[begun, jump(length)], behind, &[ended]].concat())
     }
 
     /// Lets the packet in a slot end: its jump becomes nothing.

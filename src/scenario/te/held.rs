@@ -1,0 +1,309 @@
+//! What an engine has raised before it is reset, and the interrupt routine comes to during the reset alone: what the
+//! reset ends is not reported any more, and what it does not end is raised again.
+#![expect(unsafe_code, reason = "functions of the driver's table are called")]
+
+use super::super::db::{KernelQueue, Room};
+use super::super::raw::{ALL, duplicate};
+use super::super::{Played, Raw, Scene, Setup, Stage, same};
+use super::hardware::{controller, force, recovered};
+use super::{Hog, aborted, client, is_lost, only_reset, stubborn, victim};
+use crate::wrap::{machine, own, theirs};
+use anyhow::{Context, Result, anyhow, ensure};
+use core::ffi::c_void;
+use dxgkrnl_model::adapter::{Adapter, PacketEvent, Reason, What};
+use dxgkrnl_model::personality::Gate;
+use gpu_wire::GpuVa;
+use gpu_wire::packet::{Encoded, MonitoredSignal};
+use nt_model::{Event, InterruptDelivery};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
+use wddm_abi::ntstatus::STATUS_SUCCESS;
+use wddm_abi::{
+    BOOLEAN, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, DRIVER_INITIALIZATION_DATA, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE,
+    NTSTATUS, PKSYNCHRONIZE_ROUTINE, win_extern,
+};
+
+/// Long enough for what must come.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Holds the lock of the first adapter's interrupt while `work` ends what is to be ended and begins a reset. The lock
+/// is held until the driver has been called `calls` times at `ddi` and waits for the lock itself: the routine for what
+/// was raised meanwhile runs during the reset.
+///
+/// # Errors
+/// What `work` returns; a reset that does not come.
+pub(in super::super) fn while_held(
+    scene: &Scene,
+    ddi: &str,
+    calls: u64,
+    work: impl FnOnce() -> Played + Send,
+) -> Played {
+    let (held, reset) = (AtomicBool::new(false), AtomicBool::new(false));
+    let spin = |until: Duration, ready: &dyn Fn() -> bool| {
+        let end = Instant::now() + until;
+        while !ready() && Instant::now() < end {
+            std::hint::spin_loop();
+        }
+    };
+    let hold = || {
+        held.store(true, Ordering::Release);
+        spin(LONG, &|| reset.load(Ordering::Acquire));
+        // Until the driver asks for the lock, and as long again as it may take to get in line.
+        let asked = || scene.callbacks("DxgkCbSynchronizeExecution");
+        let before = asked();
+        spin(Duration::from_millis(30), &|| asked() != before);
+        spin(Duration::from_millis(5), &|| false);
+    };
+    std::thread::scope(|scope| {
+        let holder = scope.spawn(|| scene.world.os.hold_interrupts(scene.adapter(), hold));
+        let lock = scene.until("the interrupt's lock", || Ok(held.load(Ordering::Acquire)));
+        let worker = scope.spawn(|| lock.and_then(|()| work()));
+        let came = scene.until("the reset", || Ok(scene.calls(ddi) >= calls || worker.is_finished()));
+        reset.store(true, Ordering::Release);
+        let worked = worker.join().map_err(|_| anyhow!("a panic"))?;
+        holder.join().map_err(|_| anyhow!("a panic"))?.context("no interrupt is connected")?;
+        worked.and(came)
+    })
+}
+
+/// Interrupts on a thread of their own, as on another processor.
+fn remote(setup: Setup) -> Setup {
+    setup.windows(|windows| windows.interrupt_delivery = InterruptDelivery::Remote)
+}
+
+/// How often an adapter's driver has reported a kind of interrupt.
+fn told(adapter: &Adapter, kind: Type) -> u64 {
+    adapter.notifications_of(kind)
+}
+
+/// A fence of a device of its own, and an event that is set when it gets to 1.
+struct Awaited {
+    at: u64,
+    value: usize,
+    event: Arc<Event>,
+}
+
+impl Awaited {
+    fn new(raw: &Raw) -> Result<Self> {
+        let device = raw.device()?;
+        let fence = raw.monitored_fence(device, 0, false)?;
+        let (event, handle) = raw.event();
+        raw.wait_cpu(device, &[(fence.handle, 1)], false, Some(handle))?;
+        Ok(Self { at: fence.gpu, value: fence.cpu, event })
+    }
+
+    fn signal(&self) -> Encoded {
+        MonitoredSignal { address: self.at, value: 1 }.to_packet()
+    }
+}
+
+/// A packet engine: the packet and a fence that it signals are done, and raised, before the reset.
+pub(super) fn packets(stage: &Stage) -> Played {
+    let (node, gate) = (victim(stage), Gate::default());
+    let setup = remote(stubborn().resets(1)).windows(|windows| windows.gates.reset = Some(gate.clone()));
+    stage.play(setup, |scene| {
+        let (raw, next) = (client(scene, "late")?, client(scene, "next")?);
+        let (late, next) = (Hog::new(scene, &raw, &[node])?, Hog::new(scene, &next, &[node])?);
+        let awaited = Awaited::new(&raw)?;
+        late.spin_before(node, 0, &[awaited.signal()])?;
+        scene.until("the preparation", || Ok(gate.came() == 1))?;
+        let monitored = Type::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED;
+        let before = told(scene.adapter(), monitored);
+        while_held(scene, "DxgkDdiResetEngine", 1, || {
+            late.end(0)?;
+            scene.until("the end of the packet", || late.has_ended(0))?;
+            same("the fence", raw.load(awaited.value)?, 1)?;
+            same("what was told of it", told(scene.adapter(), monitored), before)?;
+            gate.let_through();
+            Ok(())
+        })?;
+        is_lost(scene, &late)?;
+        ensure!(raw.wait_event(&awaited.event, LONG), "the fence's waiter sleeps on");
+        scene.until("the interrupt for the fence", || Ok(told(scene.adapter(), monitored) > before))?;
+        let lost = aborted(&only_reset(scene)?)?;
+        // The next packet's end has an interrupt of its own, and nothing is told of the one before.
+        next.short(node, 0)?;
+        scene.until("the report of the next packet", || {
+            let journal = scene.adapter().packet_journal(node);
+            Ok(journal.iter().any(|event| matches!(event, PacketEvent::Completed { id } if *id > lost)))
+        })?;
+        let journal = scene.adapter().packet_journal(node);
+        ensure!(!journal.contains(&PacketEvent::Completed { id: lost }), "the aborted packet was reported");
+        same("the device behind it", next.is_active()?, true)
+    })
+}
+
+/// A queue of a hardware-scheduled engine that spins, in a room of its own.
+struct Spinner<'a> {
+    room: Room<'a>,
+    queue: KernelQueue,
+}
+
+impl<'a> Spinner<'a> {
+    fn new(scene: &Scene, raw: &'a Raw) -> Result<Self> {
+        let room = Room::new(raw)?;
+        let context = room.context(0)?;
+        let queue = KernelQueue::new(scene, &room, context)?;
+        queue.spin(&room, 0, None, 1)?;
+        queue.runs(scene, raw)?;
+        Ok(Self { room, queue })
+    }
+}
+
+/// A hardware-scheduled engine. A queue beside the one that is reset has signalled a fence; the context that is lost
+/// had left the engine for a suspension that nobody waits for any more.
+pub(super) fn queues(stage: &Stage) -> Played {
+    // Two buffers that spin share the engine.
+    let setup = remote(Setup::default().resets(1).setting("PreemptInBuffers", 1).setting("IdleMilliseconds", 0));
+    stage.play(setup, |scene| {
+        let (control, innocent, guilty) = (controller(scene)?, client(scene, "beside")?, client(scene, "busy")?);
+        let (beside, busy) = (Spinner::new(scene, &innocent)?, Spinner::new(scene, &guilty)?);
+        let native = scene.adapter().caps().context("caps")?.has_native_fences();
+        let (monitored, device) = (Awaited::new(&innocent)?, innocent.device()?);
+        let (event, handle) = innocent.event();
+        let mut packets = vec![monitored.signal()];
+        let fence = if native { Some(innocent.native_fence(device, 0)?) } else { None };
+        if let Some(fence) = fence {
+            innocent.wait_cpu(device, &[(fence.handle, 1)], false, Some(handle))?;
+            packets.push(Encoded::fence_signal(GpuVa(fence.gpu), 1));
+        }
+        beside.queue.submit(&beside.room, 1, &packets, 2)?;
+        let answers = Type::DXGK_INTERRUPT_SUSPEND_CONTEXT_COMPLETED;
+        let before = told(scene.adapter(), answers);
+        while_held(scene, "DxgkDdiResetHwEngine", 1, || {
+            let os = &scene.world.os;
+            same("suspensions under way", os.begin_suspension(scene.adapter(), &guilty.process).pending, 1)?;
+            // Long enough for the engine to be off the context, which it says by an interrupt that is held.
+            std::thread::park_timeout(Duration::from_millis(60));
+            os.resume(scene.adapter(), &guilty.process);
+            beside.queue.stop(&innocent, 0, 1)?;
+            scene.until("the work beside it", || Ok(beside.queue.value(&innocent)? == 2))?;
+            busy.queue.runs(scene, &guilty)?;
+            same("answers by then", told(scene.adapter(), answers), before)?;
+            same("the escape", force(&control, Some(0)), STATUS_SUCCESS)
+        })?;
+        let recovery = recovered(scene, 1)?.remove(0);
+        same("what", (recovery.what, recovery.reason), (What::HwEngine { node: 0 }, Reason::ForcedEngine))?;
+        ensure!(innocent.wait_event(&monitored.event, LONG), "the waiter for a monitored fence sleeps on");
+        if native {
+            ensure!(innocent.wait_event(&event, LONG), "the waiter for a native fence sleeps on");
+        }
+        scene.until("the loss of the device that was busy", || Ok(!busy.room.is_active()?))?;
+        same("the device beside it", beside.room.is_active()?, true)?;
+        // Behind work of the engine everything that it had to say is said.
+        beside.queue.submit(&beside.room, 2, &[], 3)?;
+        scene.until("more work", || Ok(beside.queue.value(&innocent)? == 3))?;
+        std::thread::park_timeout(Duration::from_millis(30));
+        same("answers behind the reset", told(scene.adapter(), answers), before)
+    })
+}
+
+/// Machines whose driver does not hear its interrupts.
+static DEAF: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+fn set_deaf(deaf: bool) {
+    let mut machines = DEAF.lock().unwrap_or_else(PoisonError::into_inner);
+    let _changed = if deaf { machines.insert(machine()) } else { machines.remove(&machine()) };
+}
+
+crate::decorate! {
+    /// Claims an interrupt and does nothing, for as long as [`DEAF`] says: the rules of routines are broken by that.
+    may_be_deaf: DxgkDdiInterruptRoutine(context: *mut c_void, message: u32) -> BOOLEAN {
+        let deaf = DEAF.lock().unwrap_or_else(PoisonError::into_inner).contains(&machine());
+        if deaf { 1 } else { own!(DxgkDdiInterruptRoutine(context, message)) }
+    }
+
+    /// The routine for what was raised before comes during the reset.
+    hears_behind: DxgkDdiResetFromTimeout(adapter: HANDLE) -> NTSTATUS {
+        let status = own!(DxgkDdiResetFromTimeout(adapter));
+        set_deaf(false);
+        let mut returned = 0;
+        let (device, section): (_, PKSYNCHRONIZE_ROUTINE) = (crate::wrap::interface().DeviceHandle, Some(serves));
+        let _ran = theirs!(DxgkCbSynchronizeExecution(device, section, adapter, 0, &raw mut returned));
+        status
+    }
+}
+
+crate::reaches! {
+    keeps_interface: DxgkCbNotifyInterrupt = as_it_is;
+}
+
+win_extern! {
+    fn as_it_is(adapter: HANDLE, data: *mut DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
+        theirs!(DxgkCbNotifyInterrupt(adapter, data));
+    }
+
+    /// At the device's level: its interrupt routine, as for an interrupt that was raised.
+    fn serves(context: *mut c_void) -> BOOLEAN {
+        own!(DxgkDdiInterruptRoutine(context, 0))
+    }
+}
+
+fn deaf_until_reset(table: &mut DRIVER_INITIALIZATION_DATA) {
+    keeps_interface(table);
+    may_be_deaf(table);
+    hears_behind(table);
+}
+
+/// The adapter. What ran has signalled a fence that another adapter's client waits for, and is done; the OS has taken
+/// everything as completed by the time that the driver may interrupt again.
+pub(super) fn adapter(stage: &Stage) -> Played {
+    let node = victim(stage);
+    let setup = Setup::default().adapters(2).resets(1).setting("PreemptInBuffers", 1).setting("IdleMilliseconds", 0);
+    let setup = setup.with_driver(deaf_until_reset).breaks(&["NT-INT-STORM", "DXG-ISR-DISMISS"]);
+    stage.play(setup, |scene| {
+        let (control, busy) = (controller(scene)?, client(scene, "busy")?);
+        let other = scene.adapters.get(1).context("a second adapter")?;
+        let process = Arc::new(scene.world.os.create_process("beside"));
+        let beside = Raw::open(&process, other.luid())?;
+        let hog = Hog::new(scene, &busy, &[node])?;
+        let mut flags = D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::zeroed();
+        flags.set_Shared(true);
+        flags.set_NtSecuritySharing(true);
+        flags.set_CrossAdapter(true);
+        let fence = busy.flagged_fence(busy.device()?, 0, flags, 0)?;
+        let shared = busy.share(fence.handle, ALL)?;
+        let theirs = duplicate(shared, &busy.process, &process)?;
+        let device = beside.device()?;
+        let opened = beside.open_monitored_fence(device, theirs)?;
+        let (event, handle) = beside.event();
+        beside.wait_cpu(device, &[(opened.handle, 1)], false, Some(handle))?;
+        // On a hardware-scheduled node the same beside, with a suspension that is answered.
+        let queue = if stage.rung() == 0 { None } else { Some(Spinner::new(scene, &busy)?) };
+        let signal = MonitoredSignal { address: fence.gpu, value: 1 }.to_packet();
+        hog.spin_before(node, 0, &[signal])?;
+        hog.begins(scene, 0)?;
+        let answers = Type::DXGK_INTERRUPT_SUSPEND_CONTEXT_COMPLETED;
+        let before = told(scene.adapter(), answers);
+        let done = |scene: &Scene| {
+            let journal = scene.adapter().packet_journal(node);
+            journal.iter().filter(|event| matches!(event, PacketEvent::Completed { .. })).count()
+        };
+        let packets = done(scene);
+        scene.world.os.run(|| set_deaf(true));
+        if queue.is_some() {
+            let begun = scene.world.os.begin_suspension(scene.adapter(), &busy.process);
+            same("suspensions under way", begun.pending, 1)?;
+            // Long enough for the engine to be off the context.
+            std::thread::park_timeout(Duration::from_millis(60));
+        }
+        hog.end(0)?;
+        scene.until("the end of the packet", || hog.has_ended(0))?;
+        same("packets that were told of", done(scene), packets)?;
+        same("answers by then", told(scene.adapter(), answers), before)?;
+        ensure!(!beside.wait_event(&event, Duration::ZERO), "the fence's signal was told of");
+        same("the escape", force(&control, None), STATUS_SUCCESS)?;
+        let recovery = recovered(scene, 1)?.remove(0);
+        same("what", (recovery.what, recovery.reason), (What::Adapter, Reason::Forced))?;
+        ensure!(beside.wait_event(&event, LONG), "the waiter on the other adapter sleeps on");
+        is_lost(scene, &hog)?;
+        same("answers behind the reset", told(scene.adapter(), answers), before)?;
+        same("packets that were told of behind the reset", done(scene), packets)?;
+        drop(queue);
+        super::hardware::works(scene)?;
+        same("answers behind more work", told(scene.adapter(), answers), before)
+    })
+}
