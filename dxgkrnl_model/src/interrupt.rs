@@ -214,7 +214,10 @@ pub(crate) fn synchronize<R>(adapter: &Adapter, f: impl FnOnce() -> R) -> Option
     Some(adapter.kernel().synchronize(&interrupt, || in_section(adapter, false, 0, f)))
 }
 
-/// Drops what is pending for one node: its engine was reset. What it reported of packets counts all the same.
+/// Drops what is pending for one node: its engine was reset. What it reported of packets and of fences counts all the
+/// same.
+///
+/// Chosen: no page says what the OS does with interrupts that it has not worked off by then.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 pub(crate) fn forget_node(adapter: &Arc<Adapter>, node: usize) {

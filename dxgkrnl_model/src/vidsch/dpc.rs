@@ -95,15 +95,22 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
     }
 }
 
-/// Works off what one node's notifications say of packets, which the node does not have any more, and drops everything
-/// else.
+/// Works off what one node's notifications say of packets, which the node does not have any more, and of fences, whose
+/// values a reset does not undo, and drops everything else.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 pub(crate) fn end_packets(adapter: &Arc<Adapter>, node: usize, list: NodeList) {
     for notice in list.notices {
-        if matches!(notice, Notice::Completed(_) | Notice::Preempted { .. } | Notice::Faulted { .. }) {
+        let of_packets = matches!(notice, Notice::Completed(_) | Notice::Preempted { .. } | Notice::Faulted { .. });
+        if of_packets || matches!(notice, Notice::Native { .. } | Notice::Monitored) {
             work_off_one(adapter, node, notice);
         }
+    }
+    if list.scan_native {
+        crate::fence::update::scan_native(adapter);
+    }
+    if list.scan_monitored {
+        scan::signaled(adapter);
     }
 }
 

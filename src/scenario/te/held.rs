@@ -6,16 +6,17 @@ use super::super::db::{KernelQueue, Room};
 use super::super::raw::{ALL, duplicate};
 use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use super::hardware::{controller, force, recovered};
+use super::packets::last_submitted;
 use super::{Hog, aborted, client, is_lost, only_reset, stubborn, victim};
-use crate::wrap::{machine, own, theirs};
+use crate::wrap::{copy, machine, own, theirs};
 use anyhow::{Context, Result, anyhow, ensure};
 use core::ffi::c_void;
-use dxgkrnl_model::adapter::{Adapter, PacketEvent, Reason, What};
-use dxgkrnl_model::personality::Gate;
+use dxgkrnl_model::adapter::{PacketEvent, Reason, What};
+use dxgkrnl_model::personality::{Gate, SECOND};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Encoded, MonitoredSignal};
 use nt_model::{Event, InterruptDelivery};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -74,9 +75,57 @@ fn remote(setup: Setup) -> Setup {
     setup.windows(|windows| windows.interrupt_delivery = InterruptDelivery::Remote)
 }
 
-/// How often an adapter's driver has reported a kind of interrupt.
-fn told(adapter: &Adapter, kind: Type) -> u64 {
-    adapter.notifications_of(kind)
+/// What a driver has reported, of the kinds that matter here: whether the OS listens to it or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Said {
+    /// A packet of this node and with this id is done.
+    Completed(u32, u32),
+    /// A context is suspended.
+    Suspended,
+    /// A monitored fence was signalled.
+    Signaled,
+    /// An engine hangs.
+    Hung,
+}
+
+/// What was said on machines since [`listen`].
+static SAID: Mutex<BTreeMap<usize, Vec<Said>>> = Mutex::new(BTreeMap::new());
+
+/// Forgets what was said so far.
+fn listen(scene: &Scene) {
+    let forget = || SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(machine(), Vec::new());
+    scene.world.os.run(|| drop(forget()));
+}
+
+/// What was said since.
+fn said(scene: &Scene) -> Vec<Said> {
+    let all = || SAID.lock().unwrap_or_else(PoisonError::into_inner).get(&machine()).cloned().unwrap_or_default();
+    scene.world.os.run(all)
+}
+
+crate::reaches! {
+    hears: DxgkCbNotifyInterrupt = heard;
+}
+
+win_extern! {
+    fn heard(adapter: HANDLE, data: *mut DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
+        let told = copy!(data);
+        let said = match told.InterruptType {
+            Type::DXGK_INTERRUPT_DMA_COMPLETED => {
+                let part = told.DmaCompleted();
+                Some(Said::Completed(part.NodeOrdinal, part.SubmissionFenceId))
+            }
+            Type::DXGK_INTERRUPT_SUSPEND_CONTEXT_COMPLETED => Some(Said::Suspended),
+            Type::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED => Some(Said::Signaled),
+            Type::DXGK_INTERRUPT_GPU_ENGINE_TIMEOUT => Some(Said::Hung),
+            Type::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE => Some(Said::Hung),
+            _ => None,
+        };
+        let mut all = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(machine()).or_default().extend(said);
+        drop(all);
+        theirs!(DxgkCbNotifyInterrupt(adapter, data));
+    }
 }
 
 /// A fence of a device of its own, and an event that is set when it gets to 1.
@@ -104,25 +153,25 @@ impl Awaited {
 pub(super) fn packets(stage: &Stage) -> Played {
     let (node, gate) = (victim(stage), Gate::default());
     let setup = remote(stubborn().resets(1)).windows(|windows| windows.gates.reset = Some(gate.clone()));
+    let setup = setup.with_driver(hears);
     stage.play(setup, |scene| {
         let (raw, next) = (client(scene, "late")?, client(scene, "next")?);
         let (late, next) = (Hog::new(scene, &raw, &[node])?, Hog::new(scene, &next, &[node])?);
         let awaited = Awaited::new(&raw)?;
         late.spin_before(node, 0, &[awaited.signal()])?;
         scene.until("the preparation", || Ok(gate.came() == 1))?;
-        let monitored = Type::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED;
-        let before = told(scene.adapter(), monitored);
         while_held(scene, "DxgkDdiResetEngine", 1, || {
+            listen(scene);
             late.end(0)?;
             scene.until("the end of the packet", || late.has_ended(0))?;
             same("the fence", raw.load(awaited.value)?, 1)?;
-            same("what was told of it", told(scene.adapter(), monitored), before)?;
+            same("what was said", said(scene), vec![])?;
             gate.let_through();
             Ok(())
         })?;
         is_lost(scene, &late)?;
         ensure!(raw.wait_event(&awaited.event, LONG), "the fence's waiter sleeps on");
-        scene.until("the interrupt for the fence", || Ok(told(scene.adapter(), monitored) > before))?;
+        scene.until("the interrupt for the fence", || Ok(said(scene).contains(&Said::Signaled)))?;
         let lost = aborted(&only_reset(scene)?)?;
         // The next packet's end has an interrupt of its own, and nothing is told of the one before.
         next.short(node, 0)?;
@@ -130,8 +179,7 @@ pub(super) fn packets(stage: &Stage) -> Played {
             let journal = scene.adapter().packet_journal(node);
             Ok(journal.iter().any(|event| matches!(event, PacketEvent::Completed { id } if *id > lost)))
         })?;
-        let journal = scene.adapter().packet_journal(node);
-        ensure!(!journal.contains(&PacketEvent::Completed { id: lost }), "the aborted packet was reported");
+        ensure!(!said(scene).contains(&Said::Completed(node, lost)), "the aborted packet was reported");
         same("the device behind it", next.is_active()?, true)
     })
 }
@@ -156,8 +204,10 @@ impl<'a> Spinner<'a> {
 /// A hardware-scheduled engine. A queue beside the one that is reset has signalled a fence; the context that is lost
 /// had left the engine for a suspension that nobody waits for any more.
 pub(super) fn queues(stage: &Stage) -> Played {
+    hung(stage).context("an engine that hangs")?;
     // Two buffers that spin share the engine.
     let setup = remote(Setup::default().resets(1).setting("PreemptInBuffers", 1).setting("IdleMilliseconds", 0));
+    let setup = setup.with_driver(hears);
     stage.play(setup, |scene| {
         let (control, innocent, guilty) = (controller(scene)?, client(scene, "beside")?, client(scene, "busy")?);
         let (beside, busy) = (Spinner::new(scene, &innocent)?, Spinner::new(scene, &guilty)?);
@@ -171,9 +221,8 @@ pub(super) fn queues(stage: &Stage) -> Played {
             packets.push(Encoded::fence_signal(GpuVa(fence.gpu), 1));
         }
         beside.queue.submit(&beside.room, 1, &packets, 2)?;
-        let answers = Type::DXGK_INTERRUPT_SUSPEND_CONTEXT_COMPLETED;
-        let before = told(scene.adapter(), answers);
         while_held(scene, "DxgkDdiResetHwEngine", 1, || {
+            listen(scene);
             let os = &scene.world.os;
             same("suspensions under way", os.begin_suspension(scene.adapter(), &guilty.process).pending, 1)?;
             // Long enough for the engine to be off the context, which it says by an interrupt that is held.
@@ -182,7 +231,7 @@ pub(super) fn queues(stage: &Stage) -> Played {
             beside.queue.stop(&innocent, 0, 1)?;
             scene.until("the work beside it", || Ok(beside.queue.value(&innocent)? == 2))?;
             busy.queue.runs(scene, &guilty)?;
-            same("answers by then", told(scene.adapter(), answers), before)?;
+            same("what was said", said(scene), vec![])?;
             same("the escape", force(&control, Some(0)), STATUS_SUCCESS)
         })?;
         let recovery = recovered(scene, 1)?.remove(0);
@@ -197,7 +246,31 @@ pub(super) fn queues(stage: &Stage) -> Played {
         beside.queue.submit(&beside.room, 2, &[], 3)?;
         scene.until("more work", || Ok(beside.queue.value(&innocent)? == 3))?;
         std::thread::park_timeout(Duration::from_millis(30));
-        same("answers behind the reset", told(scene.adapter(), answers), before)
+        ensure!(!said(scene).contains(&Said::Suspended), "an answer was given behind the reset");
+        Ok(())
+    })
+}
+
+/// An engine that hangs, of which the driver has something to say; the reset comes first, and there is no second one.
+fn hung(stage: &Stage) -> Played {
+    let setup = remote(stubborn().resets(1).setting("ReportHangs", 50)).with_driver(hears);
+    stage.play(setup.windows(|windows| windows.tdr.delay = 3 * SECOND), |scene| {
+        let (control, guilty) = (controller(scene)?, client(scene, "busy")?);
+        let busy = Spinner::new(scene, &guilty)?;
+        while_held(scene, "DxgkDdiResetHwEngine", 1, || {
+            listen(scene);
+            let begun = scene.world.os.begin_suspension(scene.adapter(), &guilty.process);
+            same("suspensions under way", begun.pending, 1)?;
+            // Long enough for the driver to find that its engine does not follow.
+            std::thread::park_timeout(Duration::from_millis(200));
+            same("what was said", said(scene), vec![])?;
+            same("the escape", force(&control, Some(0)), STATUS_SUCCESS)
+        })?;
+        scene.until("the loss of the device that was busy", || Ok(!busy.room.is_active()?))?;
+        super::hardware::works(scene)?;
+        ensure!(!said(scene).contains(&Said::Hung), "the hang is told of behind the reset");
+        let all = recovered(scene, 1)?;
+        same("resets", all.iter().map(|one| one.reason).collect::<Vec<_>>(), vec![Reason::ForcedEngine])
     })
 }
 
@@ -227,15 +300,7 @@ crate::decorate! {
     }
 }
 
-crate::reaches! {
-    keeps_interface: DxgkCbNotifyInterrupt = as_it_is;
-}
-
 win_extern! {
-    fn as_it_is(adapter: HANDLE, data: *mut DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
-        theirs!(DxgkCbNotifyInterrupt(adapter, data));
-    }
-
     /// At the device's level: its interrupt routine, as for an interrupt that was raised.
     fn serves(context: *mut c_void) -> BOOLEAN {
         own!(DxgkDdiInterruptRoutine(context, 0))
@@ -243,7 +308,7 @@ win_extern! {
 }
 
 fn deaf_until_reset(table: &mut DRIVER_INITIALIZATION_DATA) {
-    keeps_interface(table);
+    hears(table);
     may_be_deaf(table);
     hears_behind(table);
 }
@@ -276,14 +341,9 @@ pub(super) fn adapter(stage: &Stage) -> Played {
         let signal = MonitoredSignal { address: fence.gpu, value: 1 }.to_packet();
         hog.spin_before(node, 0, &[signal])?;
         hog.begins(scene, 0)?;
-        let answers = Type::DXGK_INTERRUPT_SUSPEND_CONTEXT_COMPLETED;
-        let before = told(scene.adapter(), answers);
-        let done = |scene: &Scene| {
-            let journal = scene.adapter().packet_journal(node);
-            journal.iter().filter(|event| matches!(event, PacketEvent::Completed { .. })).count()
-        };
-        let packets = done(scene);
+        let last = last_submitted(&scene.adapter().packet_journal(node))?;
         scene.world.os.run(|| set_deaf(true));
+        listen(scene);
         if queue.is_some() {
             let begun = scene.world.os.begin_suspension(scene.adapter(), &busy.process);
             same("suspensions under way", begun.pending, 1)?;
@@ -292,18 +352,18 @@ pub(super) fn adapter(stage: &Stage) -> Played {
         }
         hog.end(0)?;
         scene.until("the end of the packet", || hog.has_ended(0))?;
-        same("packets that were told of", done(scene), packets)?;
-        same("answers by then", told(scene.adapter(), answers), before)?;
+        same("what was said", said(scene), vec![])?;
         ensure!(!beside.wait_event(&event, Duration::ZERO), "the fence's signal was told of");
         same("the escape", force(&control, None), STATUS_SUCCESS)?;
         let recovery = recovered(scene, 1)?.remove(0);
         same("what", (recovery.what, recovery.reason), (What::Adapter, Reason::Forced))?;
         ensure!(beside.wait_event(&event, LONG), "the waiter on the other adapter sleeps on");
         is_lost(scene, &hog)?;
-        same("answers behind the reset", told(scene.adapter(), answers), before)?;
-        same("packets that were told of behind the reset", done(scene), packets)?;
+        scene.until("the interrupt for the fence", || Ok(said(scene).contains(&Said::Signaled)))?;
         drop(queue);
         super::hardware::works(scene)?;
-        same("answers behind more work", told(scene.adapter(), answers), before)
+        let old = |said: &Said| *said == Said::Suspended || *said == Said::Completed(node, last);
+        ensure!(!said(scene).iter().any(old), "behind the reset: {:?}", said(scene));
+        Ok(())
     })
 }

@@ -143,7 +143,7 @@ pub(super) fn submitted(event: &PacketEvent) -> Option<(u32, bool, bool)> {
     }
 }
 
-fn last_submitted(journal: &[PacketEvent]) -> anyhow::Result<u32> {
+pub(super) fn last_submitted(journal: &[PacketEvent]) -> anyhow::Result<u32> {
     journal.iter().rev().find_map(submitted).map(|(id, ..)| id).context("a packet was submitted")
 }
 
