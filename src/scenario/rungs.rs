@@ -38,7 +38,7 @@ const NEEDS: &[Need] = &[
     ]),
     (0, "it asks for work and contexts, which every rung has", &["TE-19", "TE-20", "TE-23", "TE-24", "TE-32"]),
     (1, "it makes hardware queues, or contexts for them", &[
-        "TE-14", "TE-15", "TE-16", "TE-44",
+        "TE-14", "TE-15", "TE-16", "TE-44", "TE-46", "TE-47",
         "DB-15", "DB-50", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19", "BI-51",
         "DB-56", "DB-57", "DB-58", "DB-59", "DB-60",
     ]),

@@ -12,9 +12,11 @@
 //! | `te/hardware.rs` | hardware-scheduled nodes |
 //! | `te/failed.rs` | resets of packet engines that fail |
 //! | `te/debug.rs` | debug information |
+//! | `te/blame.rs` | contexts that are late, and those behind a hang |
 //! | `te/held.rs` | what was raised before a reset |
 //! | `te/storm.rs` | resets at random points |
 
+mod blame;
 mod debug;
 mod failed;
 pub(super) mod hardware;
@@ -254,6 +256,18 @@ pub(super) const CASES: &[Scenario] = &[
         title: "the adapter's reset: the same, of packets, suspensions and a fence that another adapter waits for",
         source: "DxgkDdiResetFromTimeout, Remarks; DxgkDdiRestartFromTimeout",
         play: held::adapter,
+    },
+    Scenario {
+        id: "TE-46",
+        title: "contexts behind a hang are probed and run on, the one that hangs alone is lost",
+        source: "DxgkDdiSuspendContext, Remarks; DxgkDdiResetHwEngine, Remarks",
+        play: blame::probed,
+    },
+    Scenario {
+        id: "TE-47",
+        title: "a context that is late and lets the engine go before the reset is not blamed",
+        source: "DxgkDdiResetHwEngine, Remarks (the context that was running); DXGKARGCB_INVALIDATEHWCONTEXT",
+        play: blame::let_go,
     },
 ];
 

@@ -185,13 +185,13 @@ pub(super) fn packets(stage: &Stage) -> Played {
 }
 
 /// A queue of a hardware-scheduled engine that spins, in a room of its own.
-struct Spinner<'a> {
-    room: Room<'a>,
-    queue: KernelQueue,
+pub(super) struct Spinner<'a> {
+    pub(super) room: Room<'a>,
+    pub(super) queue: KernelQueue,
 }
 
 impl<'a> Spinner<'a> {
-    fn new(scene: &Scene, raw: &'a Raw) -> Result<Self> {
+    pub(super) fn new(scene: &Scene, raw: &'a Raw) -> Result<Self> {
         let room = Room::new(raw)?;
         let context = room.context(0)?;
         let queue = KernelQueue::new(scene, &room, context)?;
