@@ -216,7 +216,7 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-34",
-        title: "calls of level zero go on while an engine's reset is under way",
+        title: "calls of level zero go on while an engine of either kind is reset",
         source: "TDR changes in Windows 8, level zero; DxgkDdiCollectDbgInfo, Remarks",
         play: debug::beside,
     },

@@ -124,6 +124,13 @@ const TABLE: &[(Mutation, &[By])] = &[
             Engine("limits::a_suspension_is_not_answered_behind_an_adapter_reset"),
         ],
     ),
+    // What was raised before a reset.
+    (KeepsAborted, &[Cases(&["TE-43"])]),
+    (ResetRaisesNothing, &[Cases(&["TE-43"])]),
+    (ResumeRaisesNothing, &[Cases(&["TE-44"])]),
+    (ReportsOldHang, &[Cases(&["TE-44"])]),
+    (KeepsLost, &[Cases(&["TE-45"])]),
+    (RestartRaisesNothing, &[Cases(&["TE-45"])]),
     (LeavesBusyQueue, &[Cases(&["BI-51"])]),
     (WatchesDestroyed, &[Engine("limits::a_destroyed_queue_is_not_watched")]),
     (BelievesWritePointer, &[Engine("faults::hostile_write_pointers_fault_their_queue")]),

@@ -15,6 +15,9 @@
 //!   engine, at a moment that the engine alone knows.
 //! - [`Mutation::AnswersResumed`], [`Mutation::ReportsLostSuspension`], [`Mutation::ReportsSuspensionsOfLost`]: the
 //!   same of a context, between a call and the interrupt.
+//! - [`Mutation::KeepsAborted`], [`Mutation::KeepsLost`], [`Mutation::ReportsOldHang`],
+//!   [`Mutation::ResetRaisesNothing`], [`Mutation::ResumeRaisesNothing`], [`Mutation::RestartRaisesNothing`]: what a
+//!   reset takes out of a mailbox, or raises again, lies between an engine and its interrupt.
 //! - [`Mutation::WatchesDestroyed`], [`Mutation::BelievesWritePointer`], [`Mutation::StarvedKeepsWindows`],
 //!   [`Mutation::RunsWhenFull`], [`Mutation::KernelQueueStays`]: what an engine looks at, keeps or runs between calls.
 //! - [`Mutation::LeavesBusyQueue`]: what is left out is a wait for an engine, behind the marks that a call has set.
@@ -112,6 +115,18 @@ gpu_word::mutations! {
     ReportsLostSuspension = 88,
     /// The same of an adapter reset, of every context.
     ReportsSuspensionsOfLost = 89,
+    /// What a packet engine has raised of packets is reported behind the reset that ends them.
+    KeepsAborted = 65,
+    /// Behind a packet engine's reset what was raised before it, and is not over, is not raised again.
+    ResetRaisesNothing = 66,
+    /// The same behind a resumption.
+    ResumeRaisesNothing = 67,
+    /// What was raised of packets is reported behind an adapter reset.
+    KeepsLost = 68,
+    /// Behind an adapter reset nothing is raised again.
+    RestartRaisesNothing = 69,
+    /// An engine that was found to hang is told of behind its reset.
+    ReportsOldHang = 70,
     /// Time for which an engine's thread rests counts as work, of which it may do so much in a period.
     RestsAreWork = 96,
     /// F1 is said to be reached before the engine has taken its last look, for which it takes its time.

@@ -33,7 +33,8 @@ fn hold<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) ->
     }
     // An interrupt routine that began before the engine was told may still be about to report for it.
     crate::interrupt::leave(irql, started);
-    engine.mailbox.forget(|notice| notice == Notice::EngineHung);
+    let keeps = started.gpu.mutation.is(Mutation::ReportsOldHang);
+    engine.mailbox.forget(|notice| !keeps && notice == Notice::EngineHung);
     Ok(())
 }
 
@@ -74,7 +75,7 @@ pub fn resume_hw_engine<P: Platform>(_irql: &Passive, started: &Started<P>, node
     }
     started.gpu.command(node.index(), Control::Run);
     // What could not be reported while the engine was held.
-    started.gpu.raise_again(node.index());
+    raise_again(started, node, Mutation::ResumeRaisesNothing);
     Ok(())
 }
 
@@ -88,13 +89,14 @@ pub fn reset_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: Nod
     let (aborted, mut gone) = packets.with(PacketQueue::reset);
     // A node that takes packets may be hardware-scheduled as well: what a queue lost is told, too.
     let told = lose_interrupted(irql, started, node);
-    started.gpu.nodes[node.index()].mailbox.forget(Notice::is_of_packets);
+    let keeps = started.gpu.mutation.is(Mutation::KeepsAborted);
+    started.gpu.nodes[node.index()].mailbox.forget(|notice| !keeps && notice.is_of_packets());
     drop_all(&mut gone);
     packets.with(|queue| queue.give_back(gone));
     started.gpu.command(node.index(), Control::Run);
     // An interrupt that came while the engine was held has reported nothing of it. What it was raised for and is not
     // over, a fence's signal, is raised again.
-    started.gpu.raise_again(node.index());
+    raise_again(started, node, Mutation::ResetRaisesNothing);
     // The OS takes this packet, and those before it, as completed from this answer on.
     reported(started, node, aborted);
     told.map(|()| aborted)
@@ -142,9 +144,11 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
         let mut gone = packets.with(PacketQueue::reset_adapter);
         // Every context is lost, and no fault or suspension of one is of interest. Signals of fences are.
         let keeps = started.gpu.mutation.is(Mutation::ReportsSuspensionsOfLost);
+        let keeps_packets = started.gpu.mutation.is(Mutation::KeepsLost);
         started.gpu.nodes[node.index()].mailbox.forget(|notice| match notice {
             Notice::ContextSuspended { .. } => !keeps,
-            notice => notice.is_of_packets() || matches!(notice, Notice::QueueFaulted { .. } | Notice::EngineHung),
+            notice if notice.is_of_packets() => !keeps_packets,
+            notice => matches!(notice, Notice::QueueFaulted { .. } | Notice::EngineHung),
         });
         drop_all(&mut gone);
         let (completed, _) = packets.with(|queue| {
@@ -161,6 +165,13 @@ pub fn restart_adapter<P: Platform>(_irql: &Passive, started: &Started<P>) {
     for node in nodes::ordinals() {
         started.gpu.nodes[node.index()].loses_everything.store(false, Ordering::Release);
         started.gpu.command(node.index(), Control::Run);
+        raise_again(started, node, Mutation::RestartRaisesNothing);
+    }
+}
+
+/// An interrupt for what an engine that was held has raised and not reported; not with the mutation that leaves it out.
+fn raise_again<P: Platform>(started: &Started<P>, node: NodeOrdinal, without: Mutation) {
+    if !started.gpu.mutation.is(without) {
         started.gpu.raise_again(node.index());
     }
 }

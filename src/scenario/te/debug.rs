@@ -3,12 +3,14 @@
 use super::super::rig::Rig;
 use super::super::{Played, Scene, Setup, Stage, same};
 use super::hardware::{ACTIVE, recovered};
+use super::held::Spinner;
 use super::hog::Loop;
-use super::{Hog, client, is_lost, stubborn, victim};
+use super::{Hog, Raw, client, is_lost, stubborn, victim};
 use crate::decode::decode;
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::DebugQuestion;
 use dxgkrnl_model::personality::Gate;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGK_TDR_TYPE, Plain};
@@ -147,37 +149,79 @@ pub(super) fn guilty(stage: &Stage) -> Played {
     })
 }
 
-/// While an engine's reset waits, and while threads work, the driver is asked by other threads: every answer comes.
+/// While an engine's reset is prepared and carried out, the driver is asked by other threads, and a process beside makes
+/// and unmakes what it needs: every answer comes.
 pub(super) fn beside(stage: &Stage) -> Played {
     let node = victim(stage);
+    during(stage, "DxgkDdiResetEngine", &mut |scene, raw, reset| {
+        let hog = Hog::new(scene, raw, &[node])?;
+        hog.spin(node, 0)?;
+        reset()?;
+        is_lost(scene, &hog)
+    })?;
+    if stage.rung() == 0 {
+        return Ok(());
+    }
+    during(stage, "DxgkDdiResetHwEngine", &mut |scene, raw, reset| {
+        let hog = Spinner::new(scene, raw)?;
+        reset()?;
+        scene.until("the loss of the device that hangs", || Ok(!hog.room.is_active()?))
+    })
+    .context("a hardware-scheduled engine")
+}
+
+/// What hangs an engine, calls its last argument once that is so, and waits for the loss of its device.
+type Hang<'a> = &'a mut dyn FnMut(&Scene, &Raw, &dyn Fn() -> Played) -> Played;
+
+/// The calls beside the reset of what `hang` hangs, which is `ddi`: a while before it, and until it is over.
+fn during(stage: &Stage, ddi: &str, hang: Hang<'_>) -> Played {
     let gate = Gate::default();
     let setup = stubborn().windows(|windows| windows.gates.reset = Some(gate.clone())).resets(1);
     stage.play(setup, |scene| {
         let (raw, works) = (client(scene, "hangs")?, client(scene, "works")?);
-        let hog = Hog::new(scene, &raw, &[node])?;
-        hog.spin(node, 0)?;
-        scene.until("the preparation", || Ok(gate.came() == 1))?;
-        let asked = std::thread::scope(|scope| -> Played {
-            let ask = || -> Played {
-                for _ in 0..50 {
-                    let mut question = question(0x117, 0x4000);
-                    let (status, bytes) = scene.world.os.ask_for_debug_info(scene.adapter(), &mut question);
-                    same("the answer", status, STATUS_SUCCESS)?;
-                    decode(&bytes)?;
-                }
+        let (asked, done) = (AtomicU64::new(0), AtomicBool::new(false));
+        let ask = || -> Played {
+            while !done.load(Ordering::Acquire) {
+                let mut question = question(0x117, 0x4000);
+                let (status, bytes) = scene.world.os.ask_for_debug_info(scene.adapter(), &mut question);
+                same("the answer", status, STATUS_SUCCESS)?;
+                decode(&bytes)?;
+                asked.fetch_add(1, Ordering::Release);
+            }
+            Ok(())
+        };
+        // Devices, fences and contexts are of level zero, as questions are.
+        let make = || -> Played {
+            while !done.load(Ordering::Acquire) {
+                let device = works.device()?;
+                works.destroy_fence(works.monitored_fence(device, 0, false)?.handle)?;
+                works.destroy_device(device)?;
+                asked.fetch_add(1, Ordering::Release);
+            }
+            Ok(())
+        };
+        let goes_on = |what: &str| {
+            let before = asked.load(Ordering::Acquire);
+            scene.until(what, || Ok(asked.load(Ordering::Acquire) > before + 100))
+        };
+        std::thread::scope(|scope| -> Played {
+            // Level zero: several at once, beside a call of another level.
+            let threads = [scope.spawn(ask), scope.spawn(ask), scope.spawn(make)];
+            let played = hang(scene, &raw, &|| {
+                scene.until("the preparation", || Ok(gate.came() == 1))?;
+                goes_on("calls while the reset is prepared")?;
+                same("resets by then", scene.calls(ddi), 0)?;
+                gate.let_through();
                 Ok(())
-            };
-            // Level zero: two at once, beside a call of another level, which pages nothing.
-            let threads = [scope.spawn(ask), scope.spawn(ask)];
-            let made = works.device().and_then(|device| works.destroy_device(device));
+            });
+            let behind = played.and_then(|()| goes_on("calls behind it"));
+            gate.let_through();
+            done.store(true, Ordering::Release);
             for thread in threads {
                 thread.join().map_err(|_| anyhow::anyhow!("a panic"))??;
             }
-            Ok(made?)
-        });
-        same("engine resets by then", scene.calls("DxgkDdiResetEngine"), 0)?;
-        gate.let_through();
-        asked?;
-        is_lost(scene, &hog)
+            behind
+        })?;
+        same("resets", scene.calls(ddi), 1)
     })
 }

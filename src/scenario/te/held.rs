@@ -14,7 +14,7 @@ use core::ffi::c_void;
 use dxgkrnl_model::adapter::{PacketEvent, Reason, What};
 use dxgkrnl_model::personality::{Gate, SECOND};
 use gpu_wire::GpuVa;
-use gpu_wire::packet::{Encoded, MonitoredSignal};
+use gpu_wire::packet::{Encoded, Fill, MonitoredSignal};
 use nt_model::{Event, InterruptDelivery};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{
-    BOOLEAN, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, DRIVER_INITIALIZATION_DATA, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE,
-    NTSTATUS, PKSYNCHRONIZE_ROUTINE, win_extern,
+    BOOLEAN, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, DRIVER_INITIALIZATION_DATA, DXGKARG_SUSPENDCONTEXT,
+    DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, NTSTATUS, PKSYNCHRONIZE_ROUTINE, win_extern,
 };
 
 /// Long enough for what must come.
@@ -36,12 +36,12 @@ const LONG: Duration = Duration::from_secs(20);
 ///
 /// # Errors
 /// What `work` returns; a reset that does not come.
-pub(in super::super) fn while_held(
+pub(in super::super) fn while_held<R: Send>(
     scene: &Scene,
     ddi: &str,
     calls: u64,
-    work: impl FnOnce() -> Played + Send,
-) -> Played {
+    work: impl FnOnce() -> Result<R> + Send,
+) -> Result<R> {
     let (held, reset) = (AtomicBool::new(false), AtomicBool::new(false));
     let spin = |until: Duration, ready: &dyn Fn() -> bool| {
         let end = Instant::now() + until;
@@ -66,7 +66,7 @@ pub(in super::super) fn while_held(
         reset.store(true, Ordering::Release);
         let worked = worker.join().map_err(|_| anyhow!("a panic"))?;
         holder.join().map_err(|_| anyhow!("a panic"))?.context("no interrupt is connected")?;
-        worked.and(came)
+        worked.and_then(|worked| came.map(|()| worked))
     })
 }
 
@@ -80,8 +80,14 @@ fn remote(setup: Setup) -> Setup {
 enum Said {
     /// A packet of this node and with this id is done.
     Completed(u32, u32),
-    /// A context is suspended.
-    Suspended,
+    /// This node came off its packets, as it was asked to by this id.
+    Preempted(u32, u32),
+    /// A packet of this node and with this id has touched what it may not.
+    Faulted(u32, u32),
+    /// A context is asked to come off by this suspension: what the OS says, not the driver.
+    Asked(u64),
+    /// A context is off, by this suspension.
+    Suspended(u64),
     /// A monitored fence was signalled.
     Signaled,
     /// An engine hangs.
@@ -97,14 +103,45 @@ fn listen(scene: &Scene) {
     scene.world.os.run(|| drop(forget()));
 }
 
-/// What was said since.
-fn said(scene: &Scene) -> Vec<Said> {
+/// What was said and asked since.
+fn heard_of(scene: &Scene) -> Vec<Said> {
     let all = || SAID.lock().unwrap_or_else(PoisonError::into_inner).get(&machine()).cloned().unwrap_or_default();
     scene.world.os.run(all)
 }
 
+/// What the driver has said since.
+fn said(scene: &Scene) -> Vec<Said> {
+    heard_of(scene).into_iter().filter(|said| !matches!(said, Said::Asked(_))).collect()
+}
+
+/// The answers to the suspensions that were asked for since.
+fn answers(scene: &Scene) -> Vec<Said> {
+    let answer = |said| match said {
+        Said::Asked(fence) => Some(Said::Suspended(fence)),
+        _ => None,
+    };
+    heard_of(scene).into_iter().filter_map(answer).collect()
+}
+
+/// Remembers what is said on the calling machine.
+fn note(said: Option<Said>) {
+    SAID.lock().unwrap_or_else(PoisonError::into_inner).entry(machine()).or_default().extend(said);
+}
+
 crate::reaches! {
-    hears: DxgkCbNotifyInterrupt = heard;
+    hears_driver: DxgkCbNotifyInterrupt = heard;
+}
+
+crate::decorate! {
+    hears_os: DxgkDdiSuspendContext(adapter: HANDLE, args: *const DXGKARG_SUSPENDCONTEXT) -> NTSTATUS {
+        note(Some(Said::Asked(copy!(args).contextSuspendFence)));
+        own!(DxgkDdiSuspendContext(adapter, args))
+    }
+}
+
+fn hears(table: &mut DRIVER_INITIALIZATION_DATA) {
+    hears_driver(table);
+    hears_os(table);
 }
 
 win_extern! {
@@ -115,15 +152,23 @@ win_extern! {
                 let part = told.DmaCompleted();
                 Some(Said::Completed(part.NodeOrdinal, part.SubmissionFenceId))
             }
-            Type::DXGK_INTERRUPT_SUSPEND_CONTEXT_COMPLETED => Some(Said::Suspended),
+            Type::DXGK_INTERRUPT_DMA_PREEMPTED => {
+                let part = told.DmaPreempted();
+                Some(Said::Preempted(part.NodeOrdinal, part.PreemptionFenceId))
+            }
+            Type::DXGK_INTERRUPT_DMA_PAGE_FAULTED => {
+                let part = told.DmaPageFaulted();
+                Some(Said::Faulted(part.NodeOrdinal, part.FaultedFenceId as u32))
+            }
+            Type::DXGK_INTERRUPT_SUSPEND_CONTEXT_COMPLETED => {
+                Some(Said::Suspended(told.SuspendContextCompleted().ContextSuspendFence))
+            }
             Type::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED => Some(Said::Signaled),
             Type::DXGK_INTERRUPT_GPU_ENGINE_TIMEOUT => Some(Said::Hung),
             Type::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE => Some(Said::Hung),
             _ => None,
         };
-        let mut all = SAID.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(machine()).or_default().extend(said);
-        drop(all);
+        note(said);
         theirs!(DxgkCbNotifyInterrupt(adapter, data));
     }
 }
@@ -149,8 +194,20 @@ impl Awaited {
     }
 }
 
-/// A packet engine: the packet and a fence that it signals are done, and raised, before the reset.
+/// A packet engine: what the packet comes to, the answer to the preemption that it kept waiting, and a fence that it
+/// has signalled are raised before the reset.
 pub(super) fn packets(stage: &Stage) -> Played {
+    packet(stage, &[]).context("a packet that ends")?;
+    packet(stage, &[nowhere()]).context("a packet that faults")
+}
+
+/// A store to where nothing is.
+fn nowhere() -> Encoded {
+    Fill { address: 0x7FFF_0000_0000, length: 8, pattern: 0, reserved: 0 }.to_packet()
+}
+
+/// A packet with `behind` at its end, which is over before the reset.
+fn packet(stage: &Stage, behind: &[Encoded]) -> Played {
     let (node, gate) = (victim(stage), Gate::default());
     let setup = remote(stubborn().resets(1)).windows(|windows| windows.gates.reset = Some(gate.clone()));
     let setup = setup.with_driver(hears);
@@ -158,13 +215,22 @@ pub(super) fn packets(stage: &Stage) -> Played {
         let (raw, next) = (client(scene, "late")?, client(scene, "next")?);
         let (late, next) = (Hog::new(scene, &raw, &[node])?, Hog::new(scene, &next, &[node])?);
         let awaited = Awaited::new(&raw)?;
-        late.spin_before(node, 0, &[awaited.signal()])?;
+        late.spin_before(node, 0, &[&[awaited.signal()], behind].concat())?;
         scene.until("the preparation", || Ok(gate.came() == 1))?;
+        let asked = scene.adapter().packet_journal(node).into_iter().rev().find_map(|event| match event {
+            PacketEvent::Preempting { request } => Some(request),
+            _ => None,
+        });
+        let asked = asked.context("a preemption before the timeout")?;
         while_held(scene, "DxgkDdiResetEngine", 1, || {
             listen(scene);
             late.end(0)?;
-            scene.until("the end of the packet", || late.has_ended(0))?;
-            same("the fence", raw.load(awaited.value)?, 1)?;
+            scene.until("the fence", || Ok(raw.load(awaited.value)? == 1))?;
+            if behind.is_empty() {
+                scene.until("the end of the packet", || late.has_ended(0))?;
+            }
+            // Long enough for the engine to answer the preemption, too, or to fault.
+            std::thread::park_timeout(Duration::from_millis(30));
             same("what was said", said(scene), vec![])?;
             gate.let_through();
             Ok(())
@@ -179,7 +245,8 @@ pub(super) fn packets(stage: &Stage) -> Played {
             let journal = scene.adapter().packet_journal(node);
             Ok(journal.iter().any(|event| matches!(event, PacketEvent::Completed { id } if *id > lost)))
         })?;
-        ensure!(!said(scene).contains(&Said::Completed(node, lost)), "the aborted packet was reported");
+        let old = [Said::Completed(node, lost), Said::Faulted(node, lost), Said::Preempted(node, asked)];
+        ensure!(!said(scene).iter().any(|said| old.contains(said)), "{:?}, of which {old:?} are over", said(scene));
         same("the device behind it", next.is_active()?, true)
     })
 }
@@ -201,16 +268,19 @@ impl<'a> Spinner<'a> {
     }
 }
 
-/// A hardware-scheduled engine. A queue beside the one that is reset has signalled a fence; the context that is lost
-/// had left the engine for a suspension that nobody waits for any more.
+/// A hardware-scheduled engine. Of queues beside the one that is reset one has signalled a fence, and one has faulted;
+/// the context that is lost had left the engine for a suspension that nobody waits for any more.
 pub(super) fn queues(stage: &Stage) -> Played {
     hung(stage).context("an engine that hangs")?;
-    // Two buffers that spin share the engine.
+    // Three buffers that spin share the engine.
     let setup = remote(Setup::default().resets(1).setting("PreemptInBuffers", 1).setting("IdleMilliseconds", 0));
     let setup = setup.with_driver(hears);
     stage.play(setup, |scene| {
         let (control, innocent, guilty) = (controller(scene)?, client(scene, "beside")?, client(scene, "busy")?);
+        let wrong = client(scene, "faults")?;
         let (beside, busy) = (Spinner::new(scene, &innocent)?, Spinner::new(scene, &guilty)?);
+        let faulty = Spinner::new(scene, &wrong)?;
+        faulty.queue.submit(&faulty.room, 1, &[nowhere()], 2)?;
         let native = scene.adapter().caps().context("caps")?.has_native_fences();
         let (monitored, device) = (Awaited::new(&innocent)?, innocent.device()?);
         let (event, handle) = innocent.event();
@@ -221,19 +291,29 @@ pub(super) fn queues(stage: &Stage) -> Played {
             packets.push(Encoded::fence_signal(GpuVa(fence.gpu), 1));
         }
         beside.queue.submit(&beside.room, 1, &packets, 2)?;
-        while_held(scene, "DxgkDdiResetHwEngine", 1, || {
+        // Suspensions are counted by context: what the OS suspends behind a fault has another number.
+        for _ in 0..2 {
+            ensure!(scene.world.os.suspend(scene.adapter(), &guilty.process), "no suspension before the reset");
+            scene.world.os.resume(scene.adapter(), &guilty.process);
+        }
+        let old = while_held(scene, "DxgkDdiResetHwEngine", 1, || {
             listen(scene);
             let os = &scene.world.os;
             same("suspensions under way", os.begin_suspension(scene.adapter(), &guilty.process).pending, 1)?;
             // Long enough for the engine to be off the context, which it says by an interrupt that is held.
             std::thread::park_timeout(Duration::from_millis(60));
             os.resume(scene.adapter(), &guilty.process);
+            faulty.queue.stop(&wrong, 0, 1)?;
+            scene.until("the work before the fault", || Ok(faulty.queue.value(&wrong)? == 1))?;
             beside.queue.stop(&innocent, 0, 1)?;
             scene.until("the work beside it", || Ok(beside.queue.value(&innocent)? == 2))?;
             busy.queue.runs(scene, &guilty)?;
             same("what was said", said(scene), vec![])?;
-            same("the escape", force(&control, Some(0)), STATUS_SUCCESS)
+            let old = answers(scene);
+            same("the escape", force(&control, Some(0)), STATUS_SUCCESS)?;
+            Ok(old)
         })?;
+        same("suspensions before the reset", old.len(), 1)?;
         let recovery = recovered(scene, 1)?.remove(0);
         same("what", (recovery.what, recovery.reason), (What::HwEngine { node: 0 }, Reason::ForcedEngine))?;
         ensure!(innocent.wait_event(&monitored.event, LONG), "the waiter for a monitored fence sleeps on");
@@ -241,12 +321,13 @@ pub(super) fn queues(stage: &Stage) -> Played {
             ensure!(innocent.wait_event(&event, LONG), "the waiter for a native fence sleeps on");
         }
         scene.until("the loss of the device that was busy", || Ok(!busy.room.is_active()?))?;
+        scene.until("the loss of the device that has faulted", || Ok(!faulty.room.is_active()?))?;
         same("the device beside it", beside.room.is_active()?, true)?;
         // Behind work of the engine everything that it had to say is said.
         beside.queue.submit(&beside.room, 2, &[], 3)?;
         scene.until("more work", || Ok(beside.queue.value(&innocent)? == 3))?;
         std::thread::park_timeout(Duration::from_millis(30));
-        ensure!(!said(scene).contains(&Said::Suspended), "an answer was given behind the reset");
+        ensure!(!said(scene).contains(&old[0]), "an answer was given behind the reset");
         Ok(())
     })
 }
@@ -354,6 +435,8 @@ pub(super) fn adapter(stage: &Stage) -> Played {
         scene.until("the end of the packet", || hog.has_ended(0))?;
         same("what was said", said(scene), vec![])?;
         ensure!(!beside.wait_event(&event, Duration::ZERO), "the fence's signal was told of");
+        let old = answers(scene);
+        same("suspensions before the reset", old.len(), usize::from(queue.is_some()))?;
         same("the escape", force(&control, None), STATUS_SUCCESS)?;
         let recovery = recovered(scene, 1)?.remove(0);
         same("what", (recovery.what, recovery.reason), (What::Adapter, Reason::Forced))?;
@@ -362,7 +445,7 @@ pub(super) fn adapter(stage: &Stage) -> Played {
         scene.until("the interrupt for the fence", || Ok(said(scene).contains(&Said::Signaled)))?;
         drop(queue);
         super::hardware::works(scene)?;
-        let old = |said: &Said| *said == Said::Suspended || *said == Said::Completed(node, last);
+        let old = |said: &Said| old.contains(said) || *said == Said::Completed(node, last);
         ensure!(!said(scene).iter().any(old), "behind the reset: {:?}", said(scene));
         Ok(())
     })
