@@ -1,11 +1,12 @@
 //! `tdr`: the kit's jobs about timeouts.
 
-use super::{Family, Mode, Settings, advise, check_writable, write_json};
+use super::{Family, Mode, Settings, advise, check_writable, faults, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
 use fencepost::scenario::{LIMIT, Outcome, Stage, Status, all, lowest, run as play};
-use fencepost::tdr::{JOBS, Job, REQUIREMENT, RUNGS, find, list};
+use fencepost::tdr::{JOBS, Job, REQUIREMENT, RUNGS, cases, find, list};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The jobs of Microsoft's kit about timeouts, by the cases that play them, on the rungs 0 and 3
@@ -49,6 +50,7 @@ struct Report {
     requirement: &'static str,
     seed: u64,
     windows: String,
+    settings: BTreeMap<String, u64>,
     results: Vec<Verdict>,
 }
 
@@ -86,7 +88,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         let stage = Stage::new(form.clone(), arguments.seed).with_windows(arguments.family.windows);
         let stage = stage.with_settings(&[("MaxRung".to_owned(), u64::from(rung))]).with_settings(settings);
         for job in &jobs {
-            let asked = |id: &str| job.cases.contains(&id) && u64::from(rung) >= u64::from(lowest(id).0);
+            let asked = |id: &str| cases(job.id).contains(&id) && u64::from(rung) >= u64::from(lowest(id).0);
             let cases: Vec<_> = all().filter(|case| asked(case.id)).collect();
             let results = play(&cases, &stage, LIMIT, &|_| ());
             let status = verdict(&results);
@@ -105,6 +107,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     }
     let count = |status| verdicts.iter().filter(|verdict| verdict.status == status).count();
     let (passed, failed, skipped) = (count(Status::Pass), count(Status::Fail), count(Status::Skip));
+    if let Some(faults) = faults(settings) {
+        println!("faults that are injected: {faults}");
+    }
     if failed != 0 {
         advise(arguments.family.windows, settings);
     }
@@ -112,7 +117,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     if let Some(path) = &arguments.json {
         let (seed, windows) = (arguments.seed, arguments.family.windows.to_string());
         let (mode, requirement) = (form.mode(), REQUIREMENT);
-        write_json(path, &Report { schema: 1, mode, requirement, seed, windows, results: verdicts })?;
+        let settings = settings.iter().cloned().collect();
+        write_json(path, &Report { schema: 1, mode, requirement, seed, windows, settings, results: verdicts })?;
     }
     Ok(failed == 0)
 }

@@ -25,6 +25,7 @@ mod lb;
 mod mf;
 mod mr;
 mod nf;
+mod portable;
 mod raw;
 mod readings;
 mod rig;

@@ -36,7 +36,7 @@ const NEEDS: &[Need] = &[
     (0, "it resets the adapter, which every rung has", &[
         "TA-01", "TA-03", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13", "TE-45",
     ]),
-    (0, "it asks for work and contexts, which every rung has", &["TE-19", "TE-20", "TE-23", "TE-24", "TE-32"]),
+    (0, "it asks for work and contexts, which every rung has", &["TE-19", "TE-20", "TE-23", "TE-24", "TE-32", "TE-61", "TE-62", "TE-63", "TE-64", "TE-65"]),
     (1, "it makes hardware queues, or contexts for them", &[
         "TE-14", "TE-15", "TE-16", "TE-44", "TE-46", "TE-47",
         "DB-15", "DB-50", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19", "BI-51",

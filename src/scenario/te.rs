@@ -32,7 +32,7 @@ mod wrong;
 pub(super) use hardware::unconditional;
 pub(super) use hog::{Hog, Loop};
 
-use super::{Played, Raw, Scenario, Scene, Setup, Stage, same};
+use super::{Played, Raw, Scenario, Scene, Setup, Stage, portable, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::{Recovery, Step, What};
 use nt_model::rules::Violation;
@@ -268,6 +268,36 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a context that is late and lets the engine go before the reset is not blamed",
         source: "DxgkDdiResetHwEngine, Remarks (the context that was running); DXGKARGCB_INVALIDATEHWCONTEXT",
         play: blame::let_go,
+    },
+    Scenario {
+        id: "TE-61",
+        title: "the portable part of the kit's job of two devices",
+        source: "WHLK, Standard Two Device Test",
+        play: portable::two_devices,
+    },
+    Scenario {
+        id: "TE-62",
+        title: "the portable part of the kit's job of a long packet without a timeout",
+        source: "WHLK, Long Running packet (no TDR)",
+        play: portable::long,
+    },
+    Scenario {
+        id: "TE-63",
+        title: "the portable part of the kit's job of a long packet with a timeout",
+        source: "WHLK, Long Running packet (TDR)",
+        play: portable::too_long,
+    },
+    Scenario {
+        id: "TE-64",
+        title: "the portable part of the kit's job of many packets",
+        source: "WHLK, Large Payload Penalty",
+        play: portable::many,
+    },
+    Scenario {
+        id: "TE-65",
+        title: "the portable part of the kit's job of timeouts that are asked for",
+        source: "WHLK, Simulate Preemption TDR",
+        play: portable::forced,
     },
 ];
 

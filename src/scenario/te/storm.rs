@@ -87,7 +87,7 @@ pub fn play(stage: &Stage, storm: Storm) -> Played {
     // An engine that is reset while nothing runs on it does not count on packet nodes: those are forced while busy.
     let setup = Setup::default().windows(|windows| windows.tdr.process_limit = u32::MAX);
     let mut happened = 0;
-    let setup = setup.setting("PreemptInBuffers", storm.preempts.into()).resets(storm.engines + storm.adapters);
+    let setup = setup.resets(storm.engines + storm.adapters).setting("PreemptInBuffers", storm.preempts.into());
     stage
         .play(setup, |scene| {
             let control = controller(scene)?;

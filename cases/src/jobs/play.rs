@@ -1,0 +1,230 @@
+//! The portable parts of the jobs.
+
+mod hang;
+
+use super::Portable;
+use crate::{Process, System, call};
+use anyhow::{Result, ensure};
+use gpu_wire::NodeOrdinal;
+use hang::{Loop, until};
+use std::time::{Duration, Instant};
+use umd_core::ffi::types::FP_KIND_SYSTEM;
+use wddm_abi::{
+    D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS, D3DKMT_CLOSEADAPTER, D3DKMT_CREATEDEVICE, D3DKMT_DESTROYDEVICE,
+    D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_HANDLE, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_TDRDBGCTRL_ESCAPE,
+    D3DKMT_TDRDBGCTRLTYPE, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, LUID,
+};
+
+use crate::client::{Device, Fence};
+
+/// A device that is active.
+const ACTIVE: u32 = 1;
+/// Bytes of a queue's ring.
+const RING: u64 = 64 << 10;
+/// Whether an engine comes off a command buffer in its middle.
+const PREEMPTS: &str = "PreemptInBuffers";
+
+/// One device hangs, one works.
+pub const TWO_DEVICES: Portable = Portable { needs: (PREEMPTS, 0), resets: 1, forces: false, play: two_devices };
+/// A buffer that runs for three delays, and comes off when it is asked to.
+pub const LONG: Portable = Portable { needs: (PREEMPTS, 1), resets: 0, forces: false, play: long };
+/// A buffer that does not come off.
+pub const TOO_LONG: Portable = Portable { needs: (PREEMPTS, 0), resets: 1, forces: false, play: too_long };
+/// Buffers of a quarter of the delay.
+pub const MANY: Portable = Portable { needs: (PREEMPTS, 0), resets: 0, forces: false, play: many };
+/// Resets that are asked for: two of an engine and one of the adapter.
+pub const FORCED: Portable = Portable { needs: (PREEMPTS, 0), resets: 3, forces: true, play: forced };
+
+/// Long enough for anything that must happen on this system.
+fn patience(system: &dyn System) -> Duration {
+    system.tdr_delay() * 10 + Duration::from_secs(20)
+}
+
+fn is_active(device: &Device) -> Result<bool> {
+    Ok(device.state()?.execution == ACTIVE)
+}
+
+/// A device stores a word by a queue of its own on this node.
+fn works(device: &Device, node: u32, value: u64, patience: Duration) -> Result<()> {
+    let (queue, page) = (device.queue(node, RING, 0, 0)?, device.allocate(FP_KIND_SYSTEM, 4096, 0)?);
+    let at = page.gpu_va()?;
+    queue.run(|list| list.store(at, value))?;
+    until("a job's result", patience, || Ok(page.read_u64(0)? == value))
+}
+
+/// A handle of the adapter, and a device, without the user-mode driver.
+struct Plain<'a> {
+    process: &'a dyn Process,
+    adapter: D3DKMT_HANDLE,
+    device: D3DKMT_HANDLE,
+}
+
+impl<'a> Plain<'a> {
+    fn open(process: &'a dyn Process) -> Result<Self> {
+        let info = process.adapter().info()?;
+        let mut open = D3DKMT_OPENADAPTERFROMLUID::zeroed();
+        open.AdapterLuid = LUID { LowPart: info.luid_low, HighPart: info.luid_high };
+        call(process, "D3DKMTOpenAdapterFromLuid", &mut open)?;
+        let mut plain = Self { process, adapter: open.hAdapter, device: 0 };
+        let mut create = D3DKMT_CREATEDEVICE::zeroed();
+        create.set_hAdapter(open.hAdapter);
+        call(process, "D3DKMTCreateDevice", &mut create)?;
+        plain.device = create.hDevice;
+        Ok(plain)
+    }
+
+    /// An event that is set when the fence gets to a value.
+    fn event_of(&self, fence: &Fence, value: u64) -> Result<u64> {
+        let event = self.process.event()?;
+        let (handles, values) = ([fence.info()?.handle], [value]);
+        let mut wait = D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU::zeroed();
+        wait.hDevice = self.device;
+        wait.ObjectCount = 1;
+        wait.ObjectHandleArray = handles.as_ptr();
+        wait.FenceValueArray = values.as_ptr();
+        wait.hAsyncEvent = std::ptr::with_exposed_provenance_mut(event as usize);
+        wait.Flags = D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS::zeroed();
+        call(self.process, "D3DKMTWaitForSynchronizationObjectFromCpu", &mut wait)?;
+        Ok(event)
+    }
+
+    /// Asks the OS for the reset of a node's engine, or of the adapter.
+    fn force(&self, node: Option<NodeOrdinal>) -> Result<()> {
+        let mut data = D3DKMT_TDRDBGCTRL_ESCAPE::zeroed();
+        data.TdrControl = match node {
+            Some(_) => D3DKMT_TDRDBGCTRLTYPE::D3DKMT_TDRDBGCTRLTYPE_ENGINETDR,
+            None => D3DKMT_TDRDBGCTRLTYPE::D3DKMT_TDRDBGCTRLTYPE_FORCETDR,
+        };
+        data.set_NodeOrdinal(node.map_or(0, |node| node.0));
+        let mut escape = D3DKMT_ESCAPE::zeroed();
+        escape.hAdapter = self.adapter;
+        escape.Type = D3DKMT_ESCAPETYPE::D3DKMT_ESCAPE_TDRDBGCTRL;
+        escape.pPrivateDriverData = (&raw mut data).cast();
+        // CAST: 8.
+        escape.PrivateDriverDataSize = size_of_val(&data) as u32;
+        call(self.process, "D3DKMTEscape", &mut escape)
+    }
+}
+
+impl Drop for Plain<'_> {
+    fn drop(&mut self) {
+        let mut device = D3DKMT_DESTROYDEVICE::zeroed();
+        device.hDevice = self.device;
+        let mut adapter = D3DKMT_CLOSEADAPTER::zeroed();
+        adapter.hAdapter = self.adapter;
+        // A device that is lost is destroyed as any other; of a process that ends nothing else is left to do.
+        let _device = call(self.process, "D3DKMTDestroyDevice", &mut device);
+        let _adapter = call(self.process, "D3DKMTCloseAdapter", &mut adapter);
+    }
+}
+
+fn two_devices(system: &dyn System) -> Result<()> {
+    let patience = patience(system);
+    let (hangs, beside) = (system.process("hangs", false)?, system.process("works", false)?);
+    let (bad, good) = (hangs.adapter().device()?, beside.adapter().device()?);
+    let plain = Plain::open(&*beside)?;
+    let (hung, queue) = (bad.queue(0, RING, 0, 0)?, good.queue(0, RING, 0, 0)?);
+    let (page, fence) = (good.allocate(FP_KIND_SYSTEM, 4096, 0)?, good.fence(0, 0)?);
+    let event = plain.event_of(&fence, 1)?;
+    let run = Loop::new(&bad)?;
+    hung.run(|list| list.indirect(run.address, run.length))?;
+    run.begins(patience)?;
+    // On the engine that hangs, behind it; and on another one meanwhile.
+    let at = page.gpu_va()?;
+    queue.run(|list| {
+        list.store(at, 7)?;
+        list.signal(&fence, 1)
+    })?;
+    works(&good, 1, 5, patience)?;
+    until("the loss of the device that hangs", patience, || Ok(!is_active(&bad)?))?;
+    until("work behind the hang", patience, || Ok(page.read_u64(0)? == 7))?;
+    ensure!(beside.wait_event(event, patience), "the thread that waits for that work sleeps on");
+    beside.close(event);
+    // CAST: an address.
+    ensure!(beside.load(fence.info()?.value_address as usize)? == 1, "the fence of that work is not at its value");
+    ensure!(is_active(&good)?, "the device that worked is lost");
+    drop(hung);
+    works(&hangs.adapter().device()?, 0, 9, patience)
+}
+
+fn long(system: &dyn System) -> Result<()> {
+    let patience = patience(system);
+    let (process, beside) = (system.process("long", false)?, system.process("short", false)?);
+    let (device, other) = (process.adapter().device()?, beside.adapter().device()?);
+    let (queue, run) = (device.queue(0, RING, 0, 0)?, Loop::new(&device)?);
+    let page = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+    let at = page.gpu_va()?;
+    queue.run(|list| list.indirect(run.address, run.length))?;
+    queue.run(|list| list.store(at, 3))?;
+    run.begins(patience)?;
+    let end = Instant::now() + system.tdr_delay() * 3;
+    while Instant::now() < end {
+        works(&other, 0, 1, patience)?;
+        std::thread::park_timeout(system.tdr_delay() / 20);
+    }
+    run.end()?;
+    until("the end of the long buffer", patience, || Ok(page.read_u64(0)? == 3))?;
+    ensure!(is_active(&device)? && is_active(&other)?, "a device is lost");
+    Ok(())
+}
+
+fn too_long(system: &dyn System) -> Result<()> {
+    let patience = patience(system);
+    let process = system.process("long", false)?;
+    let device = process.adapter().device()?;
+    let (queue, run) = (device.queue(0, RING, 0, 0)?, Loop::new(&device)?);
+    queue.run(|list| list.indirect(run.address, run.length))?;
+    run.begins(patience)?;
+    let begun = Instant::now();
+    until("the loss of the device", patience, || Ok(!is_active(&device)?))?;
+    let after = begun.elapsed();
+    ensure!(after >= system.tdr_delay() / 2, "it was lost after {after:?}, long before the delay");
+    drop(queue);
+    works(&process.adapter().device()?, 0, 2, patience)
+}
+
+fn many(system: &dyn System) -> Result<()> {
+    let patience = patience(system);
+    let process = system.process("many", false)?;
+    let device = process.adapter().device()?;
+    let queue = device.queue(0, RING, 0, 0)?;
+    let runs = (0..12).map(|_| Loop::new(&device)).collect::<Result<Vec<_>>>()?;
+    for run in &runs {
+        queue.run(|list| list.indirect(run.address, run.length))?;
+    }
+    for run in &runs {
+        run.begins(patience)?;
+        std::thread::park_timeout(system.tdr_delay() / 4);
+        run.end()?;
+    }
+    queue.wait(0, Some(patience))?;
+    ensure!(is_active(&device)?, "the device is lost");
+    Ok(())
+}
+
+fn forced(system: &dyn System) -> Result<()> {
+    let patience = patience(system);
+    let (control, beside) = (system.process("controls", true)?, system.process("beside", false)?);
+    let other = beside.adapter().device()?;
+    let plain = Plain::open(&*control)?;
+    for round in 0..3 {
+        let process = system.process("busy", false)?;
+        let device = process.adapter().device()?;
+        let (queue, run) = (device.queue(0, RING, 0, 0)?, Loop::new(&device)?);
+        works(&other, 1, round + 1, patience)?;
+        queue.run(|list| list.indirect(run.address, run.length))?;
+        run.begins(patience)?;
+        let adapter = round == 2;
+        plain.force((!adapter).then_some(NodeOrdinal(0)))?;
+        until("the loss of the device that was busy", patience, || Ok(!is_active(&device)?))?;
+        if adapter {
+            until("the loss of the device beside it", patience, || Ok(!is_active(&other)?))?;
+        } else {
+            works(&other, 1, round + 11, patience)?;
+            ensure!(is_active(&other)?, "the device beside it is lost");
+        }
+        drop(queue);
+        works(&process.adapter().device()?, 0, round + 21, patience)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! [`System`] over Windows: gdi32, kernel32, and `fencepost_umd.dll`. Compiled on Linux, never run.
+#![expect(unsafe_code, reason = "functions of gdi32 and kernel32")]
+
+use crate::client::{Adapter, Inside};
+use crate::{Process, System};
+use anyhow::{Context, Result, bail, ensure};
+use std::ffi::{CString, c_char, c_void};
+use std::iter::once;
+use std::os::windows::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+use std::time::Duration;
+use umd_core::ffi::FpUmdTable;
+use umd_core::ffi::types::FP_INTERFACE_VERSION;
+use wddm_abi::ntstatus::STATUS_PROCEDURE_NOT_FOUND;
+use wddm_abi::{HANDLE, NTSTATUS, winfn};
+
+const WAIT_OBJECT_0: u32 = 0;
+
+#[link(name = "kernel32", kind = "raw-dylib")]
+unsafe extern "system" {
+    fn LoadLibraryW(name: *const u16) -> *mut c_void;
+    fn GetProcAddress(module: *mut c_void, name: *const c_char) -> *const c_void;
+    fn CreateEventA(attributes: *const c_void, manual: i32, set: i32, name: *const c_char) -> HANDLE;
+    fn WaitForSingleObject(handle: HANDLE, milliseconds: u32) -> u32;
+    fn CloseHandle(handle: HANDLE) -> i32;
+}
+
+/// A library that stays loaded.
+#[derive(Clone, Copy)]
+struct Library(*mut c_void);
+
+impl Library {
+    fn load(path: &Path) -> Result<Self> {
+        let name: Vec<u16> = path.as_os_str().encode_wide().chain(once(0)).collect();
+        // SAFETY: a name that ends in a zero.
+        let module = unsafe { LoadLibraryW(name.as_ptr()) };
+        ensure!(!module.is_null(), "{} does not load: {}", path.display(), std::io::Error::last_os_error());
+        Ok(Self(module))
+    }
+
+    /// The address of an export; null when there is none.
+    fn export(self, name: &str) -> *const c_void {
+        let Ok(name) = CString::new(name) else { return ptr::null() };
+        // SAFETY: a module that stays loaded, and a name that ends in a zero.
+        unsafe { GetProcAddress(self.0, name.as_ptr()) }
+    }
+}
+
+/// This machine.
+pub struct Windows {
+    table: FpUmdTable,
+    gdi32: Library,
+    /// `TdrDelay`.
+    tdr_delay: Duration,
+    /// What the driver has under its registry key.
+    settings: Vec<(String, u32)>,
+}
+
+impl Windows {
+    /// This machine, with the user-mode driver in the file `umd`. `settings` is what its registry says, `TdrDelay`
+    /// likewise.
+    ///
+    /// # Errors
+    /// When a library does not load, or is of another version.
+    pub fn new(umd: &Path, tdr_delay: Duration, settings: Vec<(String, u32)>) -> Result<Self> {
+        let (driver, gdi32) = (Library::load(umd)?, Library::load(Path::new("gdi32.dll"))?);
+        // SAFETY: addresses of the exports with these names, of a library that stays loaded; the version is asked for
+        // before anything else is called.
+        let table = unsafe { FpUmdTable::from_exports(|name| driver.export(name)) };
+        let table = match table {
+            Ok(table) => table,
+            Err(name) => bail!("{} does not export {name}", umd.display()),
+        };
+        let version = table.fp_interface_version;
+        // SAFETY: the function takes nothing.
+        let version = unsafe { version() };
+        ensure!(version == FP_INTERFACE_VERSION, "{} has version {version} of the interface", umd.display());
+        Ok(Self { table, gdi32, tdr_delay, settings })
+    }
+}
+
+/// Every thread is in the one process.
+struct Here;
+
+impl Inside for Here {
+    fn inside(&self, f: &mut dyn FnMut()) {
+        f();
+    }
+}
+
+impl System for Windows {
+    fn process(&self, _name: &str, _trusted: bool) -> Result<Box<dyn Process>> {
+        let adapter = Adapter::open(self.table, Box::new(Here), None, 0, 0).context("no adapter of this driver")?;
+        Ok(Box::new(This { adapter, gdi32: self.gdi32 }))
+    }
+
+    fn tdr_delay(&self) -> Duration {
+        self.tdr_delay
+    }
+
+    fn setting(&self, name: &str) -> Option<u32> {
+        self.settings.iter().find(|(of, _)| of.eq_ignore_ascii_case(name)).map(|(_, value)| *value)
+    }
+}
+
+/// The calling process.
+struct This {
+    adapter: Adapter,
+    gdi32: Library,
+}
+
+impl Process for This {
+    fn adapter(&self) -> &Adapter {
+        &self.adapter
+    }
+
+    unsafe fn thunk(&self, name: &'static str, record: *mut c_void) -> NTSTATUS {
+        let at = self.gdi32.export(name);
+        // SAFETY: null, or the address of the export with this name, which takes its record's address.
+        let thunk = unsafe { std::mem::transmute::<*const c_void, Option<winfn!(fn(*mut c_void) -> NTSTATUS)>>(at) };
+        // SAFETY: the caller's promise.
+        thunk.map_or(STATUS_PROCEDURE_NOT_FOUND, |thunk| unsafe { thunk(record) })
+    }
+
+    fn load(&self, address: usize) -> Result<u64> {
+        ensure!(address != 0 && address.is_multiple_of(8), "nothing is at {address:#x}");
+        // SAFETY: an address that the OS gave out; what is not there any more ends the process, as documented.
+        Ok(unsafe { ptr::with_exposed_provenance::<u64>(address).read_volatile() })
+    }
+
+    fn event(&self) -> Result<u64> {
+        // SAFETY: no security attributes and no name; auto-reset, not set.
+        let event = unsafe { CreateEventA(ptr::null(), 0, 0, ptr::null()) };
+        ensure!(!event.is_null(), "no event: {}", std::io::Error::last_os_error());
+        Ok(event.expose_provenance() as u64)
+    }
+
+    fn wait_event(&self, event: u64, limit: Duration) -> bool {
+        // All ones would be for ever.
+        let milliseconds = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX).min(u32::MAX - 1);
+        // CAST: a handle.
+        let handle = ptr::with_exposed_provenance_mut(event as usize);
+        // SAFETY: any handle value may be passed; one that cannot be waited for is refused.
+        unsafe { WaitForSingleObject(handle, milliseconds) == WAIT_OBJECT_0 }
+    }
+
+    fn close(&self, event: u64) {
+        // CAST: a handle.
+        let handle = ptr::with_exposed_provenance_mut(event as usize);
+        // SAFETY: any handle value may be passed; one that is not open is refused.
+        unsafe { CloseHandle(handle) };
+    }
+}

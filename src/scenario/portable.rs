@@ -1,0 +1,120 @@
+//! The portable cases over the model: what `cases` needs of a machine, and each as a conformance case.
+#![expect(unsafe_code, reason = "entry points of the model are called by name")]
+
+use super::{Played, Raw, Scene, Setup, Stage};
+use crate::client::Adapter;
+use crate::world::User;
+use anyhow::{Context, Result};
+use dxgkrnl_model::thunks::address;
+use nt_model::Event;
+use portable_cases::jobs::{Portable, find};
+use portable_cases::{Process, System};
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use wddm_abi::ntstatus::STATUS_PROCEDURE_NOT_FOUND;
+use wddm_abi::{NTSTATUS, winfn};
+
+/// A scene, as a system.
+struct World<'a> {
+    scene: &'a Scene,
+    needs: (&'static str, u32),
+}
+
+/// A process of it.
+struct Inhabitant {
+    adapter: Adapter,
+    raw: Raw,
+    _user: User,
+    events: Mutex<BTreeMap<u64, Arc<Event>>>,
+}
+
+impl System for World<'_> {
+    fn process(&self, name: &str, trusted: bool) -> Result<Box<dyn Process>> {
+        let user = self.scene.process(name)?;
+        if trusted {
+            user.process.trust();
+        }
+        let raw = Raw::open(&user.process, self.scene.adapter().luid())?;
+        Ok(Box::new(Inhabitant { adapter: user.open()?, raw, _user: user, events: Mutex::default() }))
+    }
+
+    fn tdr_delay(&self) -> Duration {
+        // `Setup::quick_tdr`.
+        Duration::from_millis(200)
+    }
+
+    fn setting(&self, name: &str) -> Option<u32> {
+        (name == self.needs.0).then_some(self.needs.1)
+    }
+}
+
+impl Process for Inhabitant {
+    fn adapter(&self) -> &Adapter {
+        &self.adapter
+    }
+
+    unsafe fn thunk(&self, name: &'static str, record: *mut c_void) -> NTSTATUS {
+        let _inside = self.raw.process.enter();
+        let at = std::ptr::with_exposed_provenance::<c_void>(address(name));
+        // SAFETY: null, or the address of the entry point with this name, which takes its record's address.
+        let thunk = unsafe { std::mem::transmute::<*const c_void, Option<winfn!(fn(*mut c_void) -> NTSTATUS)>>(at) };
+        // SAFETY: the caller's promise.
+        thunk.map_or(STATUS_PROCEDURE_NOT_FOUND, |thunk| unsafe { thunk(record) })
+    }
+
+    fn load(&self, address: usize) -> Result<u64> {
+        Ok(self.raw.load(address)?)
+    }
+
+    fn event(&self) -> Result<u64> {
+        let (event, handle) = self.raw.event();
+        let handle = handle.expose_provenance() as u64;
+        self.events.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, event);
+        Ok(handle)
+    }
+
+    fn wait_event(&self, event: u64, limit: Duration) -> bool {
+        let found = self.events.lock().unwrap_or_else(PoisonError::into_inner).get(&event).cloned();
+        found.is_some_and(|event| self.raw.wait_event(&event, limit))
+    }
+
+    fn close(&self, event: u64) {
+        drop(self.events.lock().unwrap_or_else(PoisonError::into_inner).remove(&event));
+        // CAST: a handle.
+        self.raw.close(std::ptr::with_exposed_provenance_mut(event as usize));
+    }
+}
+
+/// Plays the portable part of a job, on a machine with what it needs.
+fn job(stage: &Stage, id: &str) -> Played {
+    let Portable { needs, resets, play, .. } = find(id).and_then(|job| job.portable).context("a portable part")?;
+    let setup = Setup::default().quick_tdr().resets(*resets).setting(needs.0, needs.1);
+    stage.play(setup, |scene| play(&World { scene, needs: *needs }))
+}
+
+/// Two devices.
+pub(super) fn two_devices(stage: &Stage) -> Played {
+    job(stage, "two-device")
+}
+
+/// A long buffer that comes off.
+pub(super) fn long(stage: &Stage) -> Played {
+    job(stage, "long-no-tdr")
+}
+
+/// A long buffer that does not.
+pub(super) fn too_long(stage: &Stage) -> Played {
+    job(stage, "long-tdr")
+}
+
+/// Many buffers.
+pub(super) fn many(stage: &Stage) -> Played {
+    job(stage, "large-payload")
+}
+
+/// Resets that are asked for.
+pub(super) fn forced(stage: &Stage) -> Played {
+    job(stage, "preemption")
+}
