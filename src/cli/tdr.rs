@@ -85,7 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     println!("{REQUIREMENT}");
     let mut verdicts = Vec::new();
     for rung in rungs {
-        let stage = Stage::new(form.clone(), arguments.seed).with_windows(arguments.family.windows);
+        let stage = Stage::new(form.clone(), arguments.seed).whole().with_windows(arguments.family.windows);
         let stage = stage.with_settings(&[("MaxRung".to_owned(), u64::from(rung))]).with_settings(settings);
         for job in &jobs {
             let asked = |id: &str| cases(job.id).contains(&id) && u64::from(rung) >= u64::from(lowest(id).0);

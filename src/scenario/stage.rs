@@ -46,12 +46,27 @@ pub struct Stage {
     windows: Windows,
     /// Names of readings of `windows` that are left out, since the case cannot be played under them.
     without: Vec<&'static str>,
+    /// Whether cases that play a part of something long in the suite play all of it.
+    is_whole: bool,
 }
 
 impl Stage {
     /// A stage for a form of the driver. `seed` feeds the cases that draw random numbers.
     pub fn new(form: Form, seed: u64) -> Self {
-        Self { form, seed, settings: Vec::new(), windows: Windows::Default, without: Vec::new() }
+        let (settings, without) = (Vec::new(), Vec::new());
+        Self { form, seed, settings, windows: Windows::Default, without, is_whole: false }
+    }
+
+    /// A stage on which cases play all of what they are about, where that takes longer than the suite has.
+    #[must_use]
+    pub fn whole(mut self) -> Self {
+        self.is_whole = true;
+        self
+    }
+
+    /// Returns whether it is such a stage.
+    pub fn is_whole(&self) -> bool {
+        self.is_whole
     }
 
     /// The form of the driver.

@@ -94,7 +94,7 @@ pub(super) fn watermarks(stage: &Stage) -> Played {
         let play = |scene: &Scene| {
             let raws = [client(scene, "one")?, client(scene, "other")?];
             let hogs: Vec<_> = raws.iter().map(|raw| Hog::new(scene, raw, &[node])).collect::<Result<_, _>>()?;
-            for _ in 0..20 {
+            for _ in 0..if stage.is_whole() { 400 } else { 20 } {
                 for slot in 0..32 {
                     for hog in &hogs {
                         hog.short(node, slot)?;
@@ -111,7 +111,7 @@ pub(super) fn watermarks(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// Packets that count: one that begins anew in its middle counts twice.
+/// Packets that count: one that begins anew in its middle counts twice. Two seconds of them, or ten.
 pub(super) fn at_rate(stage: &Stage) -> Played {
     let node = victim(stage);
     let setup = Setup::default().windows(|windows| {
@@ -119,28 +119,39 @@ pub(super) fn at_rate(stage: &Stage) -> Played {
         windows.preemption.seed = stage.seed();
         windows.tdr.delay = 2000 * MS;
     });
+    let seconds = if stage.is_whole() { 10 } else { 2 };
     stage.play(setup, |scene| {
-        let raws = [client(scene, "one")?, client(scene, "other")?];
-        let hogs: Vec<_> =
-            raws.iter().map(|raw| Hog::with_much(scene, raw, &[node], 16 << 20)).collect::<Result<_, _>>()?;
-        let end = Instant::now() + Duration::from_secs(2);
+        let end = Instant::now() + Duration::from_secs(seconds);
         let mut submitted = 0;
-        while Instant::now() < end && submitted + 4 <= COUNTS {
-            for slot in 0..4 {
-                for hog in &hogs {
-                    hog.count(node, slot)?;
-                }
-            }
-            submitted += 4;
-            for hog in &hogs {
-                scene.until("packets that are preempted", || Ok(hog.counted()? == submitted))?;
-            }
-        }
-        for hog in &hogs {
-            same("packets that ran once", hog.counted()?, submitted)?;
+        while Instant::now() < end {
+            submitted += counted(scene, node, end)?;
         }
         let (count, back) = preemptions(scene, node);
-        ensure!(count > 20 && back > count / 2, "{count} preemptions, {back} packets came back, {submitted} submitted");
+        let enough = count > 10 * usize::try_from(seconds)? && back > count / 2;
+        ensure!(enough, "{count} preemptions, {back} packets came back, {submitted} submitted");
         Ok(())
     })
+}
+
+/// Two processes' packets that count, until then or for as many as they can count; how many each has submitted.
+fn counted(scene: &Scene, node: u32, end: Instant) -> anyhow::Result<u64> {
+    let raws = [client(scene, "one")?, client(scene, "other")?];
+    let hogs: Vec<_> =
+        raws.iter().map(|raw| Hog::with_much(scene, raw, &[node], 16 << 20)).collect::<Result<_, _>>()?;
+    let mut submitted = 0;
+    while Instant::now() < end && submitted + 4 <= COUNTS {
+        for slot in 0..4 {
+            for hog in &hogs {
+                hog.count(node, slot)?;
+            }
+        }
+        submitted += 4;
+        for hog in &hogs {
+            scene.until("packets that are preempted", || Ok(hog.counted()? == submitted))?;
+        }
+    }
+    for hog in &hogs {
+        same("packets that ran once", hog.counted()?, submitted)?;
+    }
+    Ok(submitted)
 }
