@@ -4,9 +4,11 @@
 //! its name. A job has a portable part where calls of user mode alone can show what it asks for; over the model
 //! conformance cases look at the driver's side, too (`src/tdr.rs`).
 
+mod hang;
 mod play;
 mod table;
 
+pub use hang::Loop;
 pub use table::{JOBS, REQUIREMENT};
 
 use crate::System;

@@ -85,7 +85,7 @@ const STREAMING_BESIDE_RING: Figure =
     Figure { name: "streaming", limit: "bare ring", target: Target::Fixed(0.3, 0.3), ..STREAM };
 
 /// Submissions by the user-mode driver.
-struct Submissions {
+pub(super) struct Submissions {
     queue: Queue,
     list: List,
     last: u64,
@@ -93,7 +93,7 @@ struct Submissions {
 
 impl Submissions {
     /// Queues that submit what `record` records.
-    fn queues(process: &Resident, record: impl Fn(&mut List) -> Result<(), Refused>) -> Result<Vec<Self>> {
+    pub(super) fn queues(process: &Resident, record: impl Fn(&mut List) -> Result<(), Refused>) -> Result<Vec<Self>> {
         let new = |_| {
             let queue = process.device.queue(0, RING, 0, 0)?;
             let mut list = queue.list()?;

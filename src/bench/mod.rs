@@ -19,6 +19,7 @@
 //! | `bulk.rs` | fills and copies |
 //! | `wake.rs`, `idle.rs` | the CPU is woken, the engine is woken, nothing is awake |
 //! | `interrupts.rs`, `parked.rs` | what must not be done |
+//! | `kernel.rs`, `resets.rs` | submissions through the kernel; engines and adapters that are reset |
 
 mod alone;
 mod bulk;
@@ -26,10 +27,12 @@ mod hops;
 mod hot;
 mod idle;
 mod interrupts;
+mod kernel;
 mod limits;
 mod parked;
 mod path;
 mod processors;
+mod resets;
 mod statistics;
 #[path = "../../gpu/engine/tests/support/mod.rs"]
 mod support;
@@ -67,6 +70,8 @@ pub fn all() -> impl Iterator<Item = &'static Benchmark> {
         idle::BENCHMARKS,
         interrupts::BENCHMARKS,
         parked::BENCHMARKS,
+        kernel::BENCHMARKS,
+        resets::BENCHMARKS,
     ]
     .into_iter()
     .flatten()
@@ -122,7 +127,7 @@ const QUEUES: usize = 5;
 /// # Errors
 /// When the driver does not start or refuses work, or there are not two processors.
 pub fn play(benchmark: &Benchmark, form: &Form, settings: &[Assignment], options: Options) -> Result<Vec<Measured>> {
-    let bed = Bed::new(form, settings, options)?;
+    let bed = Bed::new(form, settings, options, Pair::find()?)?;
     let measured = (benchmark.run)(&bed)?;
     bed.world.os.shut_down();
     Ok(measured)
@@ -133,6 +138,8 @@ pub fn play(benchmark: &Benchmark, form: &Form, settings: &[Assignment], options
 struct Bed {
     world: World,
     luid: LUID,
+    form: Form,
+    settings: Vec<Assignment>,
     options: Options,
     pair: Pair,
     /// Threads of nodes 0 and 1.
@@ -143,16 +150,30 @@ struct Bed {
 }
 
 impl Bed {
-    fn new(form: &Form, settings: &[Assignment], options: Options) -> Result<Self> {
-        let pair = Pair::find()?;
+    fn new(form: &Form, settings: &[Assignment], options: Options, pair: Pair) -> Result<Self> {
         let known = processors::threads()?;
-        let world = World::boot_with(form, Personality::collecting(), settings)?;
+        let mut personality = Personality::collecting();
+        // Processes are hung on purpose.
+        personality.tdr.process_limit = u32::MAX;
+        let world = World::boot_with(form, personality, settings)?;
         let luid = world.adapter(setting::adapter_of_ours(settings))?.luid();
         let pinned = Pinned::to(pair.producer)?;
-        let mut bed = Self { world, luid, options, pair, engines: [None; 2], known, _pinned: pinned };
+        let (form, settings) = (form.clone(), settings.to_vec());
+        let mut bed = Self { world, luid, form, settings, options, pair, engines: [None; 2], known, _pinned: pinned };
         bed.engines = bed.find_engines()?;
         bed.place([pair.engine; 2])?;
         Ok(bed)
+    }
+
+    /// Another machine, on this rung and with these settings, whatever the caller's say of them.
+    fn on_rung(&self, rung: u64, with: &[(&str, u64)]) -> Result<Self> {
+        let ours: Vec<_> =
+            [("MaxRung", rung)].iter().chain(with).map(|(name, value)| ((*name).to_owned(), *value)).collect();
+        let is_ours = |name: &str| ours.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+        let others = self.settings.iter().filter(|(name, _)| !is_ours(name)).cloned();
+        let settings: Vec<_> = others.chain(ours.clone()).collect();
+        // Threads begin where the one that makes them may be.
+        processors::on_either(self.pair, || Self::new(&self.form, &settings, self.options, self.pair))?
     }
 
     /// The threads that work when nodes 0 and 1 are given work.

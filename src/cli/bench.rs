@@ -5,6 +5,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use fencepost::bench::{Benchmark, Effort, Figure, Measured, Options, Verdict, all, load_average, play};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -43,6 +44,7 @@ struct Report {
     mode: &'static str,
     rounds: usize,
     quick: bool,
+    settings: BTreeMap<String, u64>,
     load_average: Option<f64>,
     seconds: f64,
     results: Vec<Measured>,
@@ -123,7 +125,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     if let Some(path) = &arguments.json {
         let (mode, rounds) = (form.mode(), options.rounds);
         let quick = arguments.quick;
-        write_json(path, &Report { schema: 1, mode, rounds, quick, load_average, seconds, results })?;
+        let settings = settings.iter().cloned().collect();
+        write_json(path, &Report { schema: 1, mode, rounds, quick, settings, load_average, seconds, results })?;
     }
     Ok(true)
 }

@@ -47,6 +47,7 @@ pub use run::{LIMIT, Outcome, Status, list, run, select};
 pub use rungs::lowest;
 pub use setup::Setup;
 pub use stage::{Scene, Stage, refused, same, wait_at_most};
+pub(crate) use te::hardware::{force, unconditional};
 pub use te::storm::{Storm, play as storm};
 
 /// What playing a case returns. An error's text is the reason of the failure.

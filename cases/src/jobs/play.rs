@@ -1,12 +1,11 @@
 //! The portable parts of the jobs.
 
-mod hang;
-
 use super::Portable;
+use super::hang::{Loop, until};
 use crate::{Process, System, call};
 use anyhow::{Result, ensure};
 use gpu_wire::NodeOrdinal;
-use hang::{Loop, until};
+
 use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_KIND_SYSTEM;
 use wddm_abi::{

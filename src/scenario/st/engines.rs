@@ -58,6 +58,13 @@ crate::decorate! {
     }
 }
 
+/// Calls `ask` with a frame of its own: each copy of the table is gone behind its call, since what a function in front of
+/// the driver's has on the stack counts as the driver's.
+#[inline(never)]
+fn apart(ask: impl FnOnce() -> NTSTATUS) -> NTSTATUS {
+    ask()
+}
+
 /// What names engine 1 where the driver may refuse.
 fn refusals(adapter: HANDLE, device: HANDLE) -> [i32; ASKED.len()] {
     let mut group = DXGKARG_QUERYDEPENDENTENGINEGROUP::zeroed();
@@ -79,7 +86,7 @@ fn refusals(adapter: HANDLE, device: HANDLE) -> [i32; ASKED.len()] {
     let context = |affinity| {
         let mut context = DXGKARG_CREATECONTEXT::zeroed();
         context.EngineAffinity = affinity;
-        own!(DxgkDdiCreateContext(device, &raw mut context))
+        apart(|| own!(DxgkDdiCreateContext(device, &raw mut context)))
     };
     let mut hw_context = DXGKARG_CREATEHWCONTEXT::zeroed();
     hw_context.EngineAffinity = 2;
@@ -87,20 +94,24 @@ fn refusals(adapter: HANDLE, device: HANDLE) -> [i32; ASKED.len()] {
     fence.EngineOrdinal = 1;
     let has_question = table().DxgkDdiQueryCurrentFence.is_some();
     [
-        own!(DxgkDdiQueryDependentEngineGroup(adapter, &raw mut group)),
-        own!(DxgkDdiQueryEngineStatus(adapter, &raw mut engine)),
-        own!(DxgkDdiResetEngine(adapter, &raw mut reset)),
-        own!(DxgkDdiResetHwEngine(adapter, &raw mut reset_hw)),
-        own!(DxgkDdiResumeHwEngine(adapter, &raw mut resume)),
-        own!(DxgkDdiSetSchedulingLogBuffer(adapter, &raw const log)),
-        own!(DxgkDdiSubmitCommandVirtual(adapter, &raw const packet)),
-        own!(DxgkDdiCalibrateGpuClock(adapter, 0, 1, &raw mut clock)),
-        own!(DxgkDdiGetNodeMetadata(adapter, 1 << 16, &raw mut metadata)),
+        apart(|| own!(DxgkDdiQueryDependentEngineGroup(adapter, &raw mut group))),
+        apart(|| own!(DxgkDdiQueryEngineStatus(adapter, &raw mut engine))),
+        apart(|| own!(DxgkDdiResetEngine(adapter, &raw mut reset))),
+        apart(|| own!(DxgkDdiResetHwEngine(adapter, &raw mut reset_hw))),
+        apart(|| own!(DxgkDdiResumeHwEngine(adapter, &raw mut resume))),
+        apart(|| own!(DxgkDdiSetSchedulingLogBuffer(adapter, &raw const log))),
+        apart(|| own!(DxgkDdiSubmitCommandVirtual(adapter, &raw const packet))),
+        apart(|| own!(DxgkDdiCalibrateGpuClock(adapter, 0, 1, &raw mut clock))),
+        apart(|| own!(DxgkDdiGetNodeMetadata(adapter, 1 << 16, &raw mut metadata))),
         context(2),
         context(3),
-        own!(DxgkDdiCreateHwContext(device, &raw mut hw_context)),
+        apart(|| own!(DxgkDdiCreateHwContext(device, &raw mut hw_context))),
         // A compute-only driver has no such function.
-        if has_question { own!(DxgkDdiQueryCurrentFence(adapter, &raw mut fence)) } else { STATUS_INVALID_PARAMETER },
+        if has_question {
+            apart(|| own!(DxgkDdiQueryCurrentFence(adapter, &raw mut fence)))
+        } else {
+            STATUS_INVALID_PARAMETER
+        },
     ]
     .map(|status: NTSTATUS| status.0)
 }
@@ -113,7 +124,7 @@ fn nothing(adapter: HANDLE) -> [i32; MUST_SUCCEED.len() + 1] {
     (packet.EngineOrdinal, packet.SubmissionFenceId) = (1, 0x7000_0002);
     let mut payload = DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT::zeroed();
     payload.EngineOrdinal = 1;
-    let mut buffer = [0_u8; 4096];
+    let mut buffer = vec![0_u8; 4096];
     let mut info = DXGKARG_COLLECTDBGINFO2::zeroed();
     (info.Reason, info.pBuffer, info.BufferSize) = (0x141, buffer.as_mut_ptr().cast(), buffer.len());
     info.TdrType = DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT;
@@ -121,9 +132,9 @@ fn nothing(adapter: HANDLE) -> [i32; MUST_SUCCEED.len() + 1] {
     // CAST: some dozen bytes.
     info.TdrPayloadSize = size_of_val(&payload) as u32;
     let answers = [
-        own!(DxgkDdiPreemptCommand(adapter, &raw const preempt)),
-        own!(DxgkDdiSubmitCommand(adapter, &raw const packet)),
-        own!(DxgkDdiCollectDbgInfo2(adapter, &raw mut info)),
+        apart(|| own!(DxgkDdiPreemptCommand(adapter, &raw const preempt))),
+        apart(|| own!(DxgkDdiSubmitCommand(adapter, &raw const packet))),
+        apart(|| own!(DxgkDdiCollectDbgInfo2(adapter, &raw mut info))),
     ];
     [answers[0].0, answers[1].0, answers[2].0, i32::from(!payload.hContext.is_null())]
 }

@@ -34,7 +34,7 @@ pub(in super::super) fn recovered(scene: &Scene, count: usize) -> anyhow::Result
 }
 
 /// Forces a reset as user mode can: of a node's engine, or of the adapter.
-pub(in super::super) fn force(raw: &Raw, node: Option<u32>) -> NTSTATUS {
+pub(crate) fn force(raw: &Raw, node: Option<u32>) -> NTSTATUS {
     let control = match node {
         Some(_) => D3DKMT_TDRDBGCTRLTYPE::D3DKMT_TDRDBGCTRLTYPE_ENGINETDR,
         None => D3DKMT_TDRDBGCTRLTYPE::D3DKMT_TDRDBGCTRLTYPE_FORCETDR,
@@ -43,7 +43,7 @@ pub(in super::super) fn force(raw: &Raw, node: Option<u32>) -> NTSTATUS {
 }
 
 /// Disables the conditions on resets, their number among them.
-pub(in super::super) fn unconditional(raw: &Raw) -> NTSTATUS {
+pub(crate) fn unconditional(raw: &Raw) -> NTSTATUS {
     escape(raw, D3DKMT_TDRDBGCTRLTYPE::D3DKMT_TDRDBGCTRLTYPE_UNCONDITIONAL, 0)
 }
 

@@ -6,10 +6,9 @@
 use super::super::db::{Memory, Room, store};
 use super::super::rig::Rig;
 use super::super::{Played, Raw, Scene};
-use crate::client::Allocation;
 use anyhow::{Context, Result};
 use gpu_wire::packet::{Copy, Encoded, Fill, Indirect};
-use umd_core::ffi::types::FP_KIND_SYSTEM;
+use portable_cases::jobs;
 use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_HANDLE, D3DKMT_SUBMITCOMMAND};
 
 /// Where packets lie in the memory, and how far apart.
@@ -206,16 +205,12 @@ pub const COUNTS: u64 = SHIFTED - 2;
 
 /// A command buffer of the user-mode driver's that runs until it is ended.
 pub struct Loop {
-    memory: Allocation,
+    inner: jobs::Loop,
     /// Where it is.
     pub address: u64,
     /// Its bytes.
     pub length: u64,
 }
-
-/// Where the buffer says that it runs, and the word that it copies there.
-const RUNS: u64 = 2048;
-const RUN: u64 = 3072;
 
 impl Loop {
     /// Makes it, in `rig`'s process.
@@ -223,15 +218,8 @@ impl Loop {
     /// # Errors
     /// When it has no memory.
     pub fn new(rig: &Rig) -> Result<Self> {
-        let memory = rig.device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
-        let address = memory.gpu_va()?;
-        let begun = Copy { source: address + RUN, destination: address + RUNS, length: 8 }.to_packet();
-        let bytes = |packet: &Encoded| packet.as_bytes().len() as u64;
-        let length = bytes(&begun) + bytes(&Indirect { address, length: 0 }.to_packet());
-        let jump = Indirect { address, length }.to_packet();
-        memory.write(0, &[begun.as_bytes(), jump.as_bytes()].concat())?;
-        memory.write(RUN, &1_u64.to_le_bytes())?;
-        Ok(Self { memory, address, length })
+        let inner = jobs::Loop::new(&rig.device)?;
+        Ok(Self { address: inner.address, length: inner.length, inner })
     }
 
     /// Waits until it runs.
@@ -239,7 +227,7 @@ impl Loop {
     /// # Errors
     /// When it does not.
     pub fn begins(&self, scene: &Scene) -> Played {
-        scene.until("the run of a buffer that does not end", || Ok(self.memory.read_u64(RUNS)? == 1))
+        scene.until("the run of a buffer that does not end", || self.inner.runs())
     }
 
     /// Lets it end.
@@ -247,9 +235,6 @@ impl Loop {
     /// # Errors
     /// None that a live process brings about.
     pub fn end(&self) -> Played {
-        let jump = Indirect { address: 0, length: 0 }.to_packet();
-        let length = u32::try_from(jump.as_bytes().len())?;
-        let at = self.length - u64::from(length);
-        Ok(self.memory.write(at, &Encoded::nop(length).as_bytes()[..8])?)
+        self.inner.end()
     }
 }

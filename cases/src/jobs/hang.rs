@@ -36,12 +36,20 @@ impl Loop {
         Ok(Self { memory, address, length })
     }
 
+    /// Returns whether it has begun.
+    ///
+    /// # Errors
+    /// None that a live process brings about.
+    pub fn runs(&self) -> Result<bool> {
+        Ok(self.memory.read_u64(RUNS)? == 1)
+    }
+
     /// Waits until it runs.
     ///
     /// # Errors
     /// When it does not.
     pub fn begins(&self, patience: Duration) -> Result<()> {
-        until("the run of a buffer that does not end", patience, || Ok(self.memory.read_u64(RUNS)? == 1))
+        until("the run of a buffer that does not end", patience, || self.runs())
     }
 
     /// Lets it end: its jump becomes nothing.
