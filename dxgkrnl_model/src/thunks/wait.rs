@@ -136,6 +136,9 @@ fn owners(
     Ok(if queues.is_empty() { vec![Owner::HwContext(context)] } else { queues })
 }
 
+/// A command that signals these fences to these values.
+type QueuedSignal = fn(Vec<(AnyFence, u64)>) -> Command;
+
 /// How a signal is queued. A value that goes back is carried out with `AllowFenceRewind` and without, as what a GPU
 /// stores is.
 ///
@@ -143,7 +146,7 @@ fn owners(
 ///
 /// # Errors
 /// STATUS_INVALID_PARAMETER for `EnqueueCpuEvent`, since these records have no event, and for reserved flags.
-fn queued_signal(flags: D3DDDICB_SIGNALFLAGS) -> Result<fn(Vec<(AnyFence, u64)>) -> Command, NTSTATUS> {
+fn queued_signal(flags: D3DDDICB_SIGNALFLAGS) -> Result<QueuedSignal, NTSTATUS> {
     let known = D3DDDICB_SIGNALFLAGS::zeroed().with_SignalAtSubmission(true).with_AllowFenceRewind(true);
     if flags.Value & !known.Value != 0 {
         return Err(INVALID);
