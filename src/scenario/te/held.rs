@@ -158,7 +158,7 @@ win_extern! {
             }
             Type::DXGK_INTERRUPT_DMA_PAGE_FAULTED => {
                 let part = told.DmaPageFaulted();
-                Some(Said::Faulted(part.NodeOrdinal, part.FaultedFenceId as u32))
+                Some(Said::Faulted(part.NodeOrdinal, part.FaultedFenceId))
             }
             Type::DXGK_INTERRUPT_SUSPEND_CONTEXT_COMPLETED => {
                 Some(Said::Suspended(told.SuspendContextCompleted().ContextSuspendFence))
@@ -443,7 +443,6 @@ pub(super) fn adapter(stage: &Stage) -> Played {
         ensure!(beside.wait_event(&event, LONG), "the waiter on the other adapter sleeps on");
         is_lost(scene, &hog)?;
         scene.until("the interrupt for the fence", || Ok(said(scene).contains(&Said::Signaled)))?;
-        drop(queue);
         super::hardware::works(scene)?;
         let old = |said: &Said| old.contains(said) || *said == Said::Completed(node, last);
         ensure!(!said(scene).iter().any(old), "behind the reset: {:?}", said(scene));
