@@ -267,8 +267,8 @@ pub enum RingHandle {
 /// What `DXGK_VIDSCHCAPS.HwQueuePacketCap` bounds. Its page has one sentence: DMA packets that may be queued to a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PacketCap {
-    /// The packets of a packet node; buffers of hardware queues are bounded by `MaxInFlightHwQueueBuffers`, each queue's
-    /// by themselves.
+    /// The packets of a packet node; buffers of hardware queues are bounded by `MaxInFlightHwQueueBuffers`, those of
+    /// each queue by themselves.
     #[default]
     PacketNodes,
     /// Those, and the buffers of all kernel-mode queues of a node together.

@@ -2,7 +2,8 @@
 //! order.
 //!
 //! A wait keeps what is behind it back until the fences have their values; a signal is carried out when every buffer
-//! before it is done, or where user mode says so when it is with the driver. Both are software commands of the OS: the driver sees buffers only.
+//! before it is done, or where user mode says so when it is with the driver. Both are software commands of the OS: the
+//! driver sees buffers only.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -10,8 +10,9 @@ use wddm_abi::{DXGK_ENGINE_TYPE, DXGK_NODEMETADATA};
 /// Command buffers in flight on a kernel-mode hardware queue, as reported. Less than what a queue holds.
 pub const MAX_IN_FLIGHT: u32 = KERNEL_QUEUE_DEPTH as u32 / 2;
 
-/// The node that the OS names by its ordinal and that of its engine. Engines are physical adapters that act as one: this
-/// driver links none, so that there is engine 0 and no other, and its bit, 1 << 0, is the affinity of every context.
+/// The node that the OS names by its ordinal and that of its engine. Engines are physical adapters that act as one:
+/// this driver links none, so that there is engine 0 and no other, and its bit, 1 << 0, is the affinity of every
+/// context.
 ///
 /// Source: *TDR changes in Windows 8*, engines.
 ///

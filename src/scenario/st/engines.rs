@@ -58,8 +58,8 @@ crate::decorate! {
     }
 }
 
-/// Calls `ask` with a frame of its own: each copy of the table is gone behind its call, since what a function in front of
-/// the driver's has on the stack counts as the driver's.
+/// Calls `ask` with a frame of its own: each copy of the table is gone behind its call, since what a function in front
+/// of the driver's has on the stack counts as the driver's.
 #[inline(never)]
 fn apart(ask: impl FnOnce() -> NTSTATUS) -> NTSTATUS {
     ask()

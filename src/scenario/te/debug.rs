@@ -149,8 +149,8 @@ pub(super) fn guilty(stage: &Stage) -> Played {
     })
 }
 
-/// While an engine's reset is prepared and carried out, the driver is asked by other threads, and a process beside makes
-/// and unmakes what it needs: every answer comes.
+/// While an engine's reset is prepared and carried out, the driver is asked by other threads, and a process beside
+/// makes and unmakes what it needs: every answer comes.
 pub(super) fn beside(stage: &Stage) -> Played {
     let node = victim(stage);
     during(stage, "DxgkDdiResetEngine", &mut |scene, raw, reset| {
