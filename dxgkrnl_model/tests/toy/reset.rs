@@ -51,8 +51,8 @@ win_extern! {
 
     fn current_fence(adapter: HANDLE, arguments: *mut DXGKARG_QUERYCURRENTFENCE) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
-        toy.count("query fence");
         if toy.is("tdr-fence") {
+            toy.count("query fence");
             argument(arguments).CurrentFence = toy.state().completed;
             return STATUS_SUCCESS;
         }
@@ -60,6 +60,8 @@ win_extern! {
         let (handle, report) = (toy.device_handle(), Some(super::interrupt::synchronized as _));
         let before = toy.state().reported;
         let _ = callback!(toy, DxgkCbSynchronizeExecution(handle, report, adapter, 0, &raw mut returned));
+        // From the count on, the GPU's own thread reports, too.
+        toy.count("query fence");
         let after = toy.state().reported;
         argument(arguments).CurrentFence = if toy.is("tdr-fence-behind") { before } else { after };
         STATUS_SUCCESS
