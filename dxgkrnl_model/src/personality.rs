@@ -119,6 +119,8 @@ pub struct TdrSettings {
     pub enabled: bool,
     /// How long the scheduler waits for dependent engines to preempt. Source: `DxgkDdiQueryDependentEngineGroup`.
     pub dependents_delay: Ticks,
+    /// `TdrTestMode`: the escape by which tests control recovery works. Source: `D3DKMT_ESCAPE`, TDRDBGCTRL.
+    pub test_mode: bool,
 }
 
 impl Default for TdrSettings {
@@ -131,6 +133,7 @@ impl Default for TdrSettings {
             process_limit: 5,
             enabled: true,
             dependents_delay: 500 * MS,
+            test_mode: false,
         }
     }
 }

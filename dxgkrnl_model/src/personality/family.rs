@@ -237,6 +237,9 @@ readings! {
     "doorbells-destroyed-locked", "DxgkCbDisconnectDoorbell waits for DxgkDdiDestroyDoorbell of the same doorbell",
         "none: no page says what the OS holds while it calls the function":
         destroys_locked = true;
+    "no-test-signing", "the machine runs no code that is signed for tests: there is no kernel-mode testing",
+        "article kernel-mode-testing-of-wddm-features, testing availability":
+        test_signing = false;
 }
 
 /// Which member of the family is played.
@@ -325,7 +328,7 @@ mod tests {
     use super::*;
 
     /// The readings of seed 3, on every machine. A reading that is added or removed may change them.
-    const SEED_3: [&str; 24] = [
+    const SEED_3: [&str; 25] = [
         "obsolete-contexts",
         "progress-at-48",
         "progress-nowhere",
@@ -350,6 +353,7 @@ mod tests {
         "preempts-late",
         "hasty-preemption",
         "doorbells-destroyed-locked",
+        "no-test-signing",
     ];
 
     #[test]

@@ -51,6 +51,7 @@ pub fn list() -> Vec<Mutant> {
         .chain(engines())
         .chain(left())
         .chain(services())
+        .chain(testing())
         .collect()
 }
 
@@ -84,6 +85,17 @@ fn services() -> [Mutant; 4] {
         Mutant { rule: Some("NT-CACHE"), ..on("map-cache", Stage::Packets) },
         Mutant { rule: Some("NT-MAP-WRITE"), ..on("map-write", Stage::UserQueue) },
         Mutant { rule: Some("NT-MDL-LOCKED"), ..on("map-unlocked", Stage::Packets) },
+    ]
+}
+
+/// What is wrong with kernel-mode testing in another way than in the mutants of those names.
+fn testing() -> [Mutant; 5] {
+    [
+        Mutant { windows: |personality| personality.test_signing = false, ..on("feature-testing", Stage::Start) },
+        Mutant { rule: Some("DXG-TESTING-INTERFACE"), ..on("testing-interface-rest", Stage::Start) },
+        Mutant { rule: Some("DXG-TESTING-SIZE"), ..on("testing-size-later", Stage::Testing) },
+        Mutant { rule: Some("DXG-TESTING-OVERRUN"), ..on("testing-members", Stage::Testing) },
+        Mutant { rule: Some("DXG-TESTING-CONTEXT"), ..on("testing-queue", Stage::Testing) },
     ]
 }
 

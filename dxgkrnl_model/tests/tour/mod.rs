@@ -1,5 +1,7 @@
 //! One machine, the toy in it, and everything a process can do with it, in stages.
 
+mod testing;
+
 use std::sync::Arc;
 
 use dxgkrnl_model::adapter::compute::DeviceClass;
@@ -44,6 +46,8 @@ pub enum Stage {
     AdapterHang,
     /// A native fence that a second adapter knows, too.
     TwoAdapters,
+    /// Kernel-mode testing.
+    Testing,
     /// The device is taken off the bus while a process has objects on it.
     Removal,
 }
@@ -62,7 +66,7 @@ pub struct Ended {
 }
 
 impl Stage {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Start,
         Self::Packets,
         Self::KernelQueue,
@@ -76,6 +80,7 @@ impl Stage {
         Self::Sleep,
         Self::AdapterHang,
         Self::TwoAdapters,
+        Self::Testing,
         Self::Removal,
     ];
 
@@ -192,6 +197,7 @@ fn go(client: &Client<'_>, stage: Stage) -> Result<(), NTSTATUS> {
         Stage::Sleep => sleep(&device),
         Stage::AdapterHang => adapter_hang(&device),
         Stage::TwoAdapters => two_adapters(&device),
+        Stage::Testing => testing::visit(&device),
         Stage::Removal => kernel_queue(&device),
     }?;
     if matches!(stage, Stage::Kill | Stage::KillIdle | Stage::Removal) { Ok(()) } else { device.destroy() }
