@@ -5,6 +5,7 @@ use crate::asked::Features;
 use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::engine_thread;
+use crate::features::Grounds;
 use crate::handle::Handle;
 use crate::interrupt_source::InterruptSource;
 use crate::irql::{AtMostDispatch, Passive};
@@ -76,7 +77,8 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
     // Set before the negotiation: the OS may ask the driver about a feature while the driver asks the OS.
     adapter.set_settings(settings);
     adapter.note_interface(&info.dxgkrnl);
-    let plan = Plan::negotiate(irql, &info.dxgkrnl, info.adapter.as_ptr(), adapter.form, &settings);
+    let grounds = Grounds { settings: &settings, is_test_signing: adapter.is_test_signing };
+    let plan = Plan::negotiate(irql, &info.dxgkrnl, info.adapter.as_ptr(), adapter.form, grounds);
     let (pages, doorbells) = make_doorbells(irql, platform, &settings)?;
     let gpu = make_gpu(irql, platform, info, &plan, &settings, pages.span())?;
     let started = make_started(adapter, info, &plan, gpu, doorbells, pages)?;
