@@ -7,6 +7,7 @@ mod fences;
 mod notices;
 mod recovery;
 mod start;
+mod testing;
 
 use crate::{Wrong, play};
 use core::ffi::c_void;
@@ -88,6 +89,13 @@ pub const TABLE: &[Broken] = &[
     row("RefusesSegmentProbe", start::refuses_segment_probe, &["ST-01"]),
     image("HidesNode", start::hides_node, &["ST-01"]),
     image("LeaksWithDevice", start::leaks_with_device, &["NF-01"]),
+    // Kernel-mode testing.
+    image("TestsAnywhere", testing::tests_anywhere, &["BI-20"]),
+    row("TestsInAnyVersion", testing::tests_in_any_version, &["BI-20"]),
+    image("FillsWithZeros", testing::fills_with_zeros, &["BI-20"]),
+    row("TestsUnmeasured", testing::tests_unmeasured, &["BI-20"]),
+    row("BuildsAnything", testing::builds_anything, &["BI-20"]),
+    row("TestProgressMissing", testing::test_progress_missing, &["BI-20"]),
     // What shows that fuzzers can find something.
     row("LeaksBesideThunks", start::leaks_with_device, &["the fuzzer thunks"]),
     row("LeaksBesideRings", start::leaks_with_device, &["the fuzzer rings"]),
