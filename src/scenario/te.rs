@@ -11,6 +11,7 @@
 //! | `te/wrong.rs` | drivers that answer wrongly: what the model says |
 //! | `te/hardware.rs` | hardware-scheduled nodes |
 //! | `te/failed.rs` | resets of packet engines that fail |
+//! | `te/stopped.rs` | stops with an engine that never answers |
 //! | `te/debug.rs` | debug information |
 //! | `te/storm.rs` | resets at random points |
 
@@ -22,6 +23,7 @@ mod late;
 mod long;
 mod packets;
 mod paging;
+mod stopped;
 pub(super) mod storm;
 mod wrong;
 
@@ -215,6 +217,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "calls of level zero go on while an engine's reset is under way",
         source: "TDR changes in Windows 8, level zero; DxgkDdiCollectDbgInfo, Remarks",
         play: debug::beside,
+    },
+    Scenario {
+        id: "TE-36",
+        title: "an engine that never answers: stop and unload end within TdrDdiDelay, and the next start works",
+        source: "Testing and debugging TDR, TdrDdiDelay; DxgkDdiStopDevice, DxgkDdiUnload",
+        play: stopped::ends,
     },
     Scenario {
         id: "TE-35",
