@@ -19,6 +19,7 @@ use super::{collect, packet};
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
+use crate::memory::lost::{self, Loss};
 use crate::rules::tdr::{TDR_ADAPTER, TDR_DDI_DELAY, TDR_LIMIT};
 use crate::vidsch::dpc::give_back;
 use crate::vidsch::packet::Packet;
@@ -57,10 +58,13 @@ pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
         crate::interrupt::forget_node(adapter, node.ordinal as usize);
     }
     adapter.scheduling_logs.forgive(None);
+    // In the clean-up between the two calls.
+    record.step(Step::Evicted(lost::memory_is_gone(adapter, Loss::Reset)));
     super::pass(adapter, adapter.personality().gates.restart.as_ref());
     let restarted = ddi::status(call_ddi!(adapter, DxgkDdiRestartFromTimeout(miniport)));
     judge(adapter, "DxgkDdiRestartFromTimeout", restarted);
     record.step(Step::RestartFromTimeout(restarted));
+    lost::tables_begin_anew(adapter);
     drop(alone);
     let devices = adapter.devices();
     for device in &devices {

@@ -1,6 +1,6 @@
 //! Mutants that need an option of the toy or another Windows, or break more than one rule.
 
-use dxgkrnl_model::personality::{MS, NativeFenceOsCaps, Personality};
+use dxgkrnl_model::personality::{LostBy, MS, NativeFenceOsCaps, Personality};
 use wddm_abi::DXGK_FEATURE_ID;
 
 use super::Mutant;
@@ -52,6 +52,7 @@ pub fn list() -> Vec<Mutant> {
         .chain(left())
         .chain(services())
         .chain(testing())
+        .chain(lost())
         .collect()
 }
 
@@ -96,6 +97,18 @@ fn testing() -> [Mutant; 5] {
         Mutant { rule: Some("DXG-TESTING-SIZE"), ..on("testing-size-later", Stage::Testing) },
         Mutant { rule: Some("DXG-TESTING-OVERRUN"), ..on("testing-members", Stage::Testing) },
         Mutant { rule: Some("DXG-TESTING-CONTEXT"), ..on("testing-queue", Stage::Testing) },
+    ]
+}
+
+/// What a driver does wrong with memory that lost its content, in a reset of the adapter or without power.
+fn lost() -> [Mutant; 4] {
+    let hang = |name| Mutant { options: |options| options.engine_reset = false, ..on(name, Stage::AdapterHang) };
+    [
+        Mutant { windows: |personality| personality.lost_by = LostBy::Place, ..hang("paging-lost") },
+        Mutant { windows: |personality| personality.lost_by = LostBy::Address, ..hang("paging-lost") },
+        // The GPU finds no entry for the next paging buffer.
+        Mutant { also: &["DXG-INT-SYSTEM-FAULT"], ..hang("paging-anew") },
+        Mutant { also: &["DXG-INT-SYSTEM-FAULT"], ..on("paging-anew", Stage::Sleep) },
     ]
 }
 

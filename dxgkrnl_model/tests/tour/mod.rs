@@ -369,6 +369,8 @@ fn packet_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
 
 fn adapter_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
     let commands = device.memory(4096, 0)?;
+    // What lies in local memory is lost.
+    device.memory(0x4000, want::LOCAL)?;
     commands.write(0, &[opcode::HANG]);
     let context = device.context()?;
     let fence = device.monitored_fence()?;
@@ -453,5 +455,33 @@ fn sleep(device: &Device<'_>) -> Result<(), NTSTATUS> {
     device.client.pass(5);
     let value = device.ring_up(&mut ring, commands, 256, &[opcode::WRITE, commands.gpu + 1024, 4])?;
     device.wait(queue.progress, value)?;
-    expect(commands.read(1024), 4)
+    expect(commands.read(1024), 4)?;
+    // Without power: what lay in local memory comes back, and so do values of fences.
+    let local = device.memory(0x4000, want::LOCAL)?;
+    let (fence, hidden) = (device.native_fence()?, device.intra_gpu_fence().ok());
+    let mut words = vec![opcode::FILL, local.gpu, 0x4000, 0x1234_5678];
+    for fence in [Some(&fence), hidden.as_ref()].into_iter().flatten() {
+        words.extend([opcode::SIGNAL, fence.gpu, 4, fence.handle.into()]);
+    }
+    let value = device.ring_up(&mut ring, commands, 0, &words)?;
+    device.wait(queue.progress, value)?;
+    for round in 1..=4_u64 {
+        let adapter = device.client.os.adapters().swap_remove(0);
+        device.client.os.put_to_sleep(&adapter, round > 2);
+        expect(device.client.os.is_asleep(&adapter).into(), 1)?;
+        // By itself, or because a doorbell is connected.
+        if round % 2 == 0 {
+            device.client.os.wake_up(&adapter);
+        }
+        let mut words = vec![opcode::COPY, local.gpu + 0x3000, commands.gpu + 2048, 8];
+        for fence in [Some(&fence), hidden.as_ref()].into_iter().flatten() {
+            words.extend([opcode::WAIT, fence.gpu, 4, fence.handle.into()]);
+        }
+        commands.write(2048, &[round]);
+        let value = device.ring_up(&mut ring, commands, 256, &words)?;
+        device.wait(queue.progress, value)?;
+        expect(device.client.os.is_asleep(&adapter).into(), 0)?;
+        expect(commands.read(2048), 0x1234_5678_1234_5678)?;
+    }
+    Ok(())
 }

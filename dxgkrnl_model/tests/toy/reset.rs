@@ -193,6 +193,7 @@ win_extern! {
             queue.work.clear();
         }
         drop(state);
+        toy.lose_memory();
         if toy.is("tdr-adapter") { STATUS_UNSUCCESSFUL } else { STATUS_SUCCESS }
     }
 

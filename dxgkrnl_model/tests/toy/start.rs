@@ -247,6 +247,10 @@ win_extern! {
     ) -> NTSTATUS {
         let Some(toy) = owner(context) else { return STATUS_SUCCESS };
         toy.asleep.store(state.0 != 1, Ordering::SeqCst);
+        if state.0 != 1 {
+            toy.count("sleep");
+            toy.lose_memory();
+        }
         if state.0 == 1 {
             // Raises the interrupt of notices that came while the device was in D3.
             toy.interrupt();
