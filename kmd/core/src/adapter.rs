@@ -376,6 +376,13 @@ impl<P: Platform> EngineHost<P> {
     pub fn local_size(&self) -> u64 {
         self.local.size()
     }
+
+    /// Overwrites the local segment (`FaultLoseMemory`). No engine works in it.
+    pub(crate) fn lose_memory(&self) {
+        for block in &self.local.blocks {
+            block.span().fill(LOST);
+        }
+    }
 }
 
 impl<P: Platform> Host for EngineHost<P> {
@@ -415,6 +422,8 @@ impl<P: Platform> Host for EngineHost<P> {
     }
 }
 
+/// What the local segment is full of when it has lost its content.
+const LOST: u32 = 0xDEAD_BEEF;
 /// Bytes of one block of the local segment.
 const BLOCK: u64 = 4 << 20;
 
