@@ -107,8 +107,8 @@ impl Os {
         local.inspect(|local| crate::fence::update::set_monitored_late(local.fence(), value)).is_some()
     }
 
-    /// Asks the driver for a paging operation with a record of zeros, and waits for its end. Returns whether the driver
-    /// took it and what it wrote was carried out.
+    /// Asks the driver for a paging operation with a record of zeros (but a page to transfer), and waits for its end.
+    /// Returns whether the driver took it and what it wrote was carried out.
     pub fn paging_operation(&self, adapter: &Arc<Adapter>, number: i32) -> bool {
         let _inside = self.kernel().enter();
         let Some(manager) = adapter.memory.manager() else { return false };

@@ -89,7 +89,7 @@ pub(crate) enum Op {
     },
     /// Copies of entries between page tables that the privileged space of a process shows.
     CopyEntries(Vec<DXGK_BUILDPAGINGBUFFER_COPY_RANGE>),
-    /// One that the driver need not know, with a record of zeros.
+    /// One that the driver need not know, with a record of zeros but for the size of a transfer.
     Stray(DXGK_BUILDPAGINGBUFFER_OPERATION),
 }
 
@@ -246,6 +246,10 @@ impl Op {
                 op.hAllocation = handle(*allocation);
                 op.Source.SegmentId = *segment;
                 op.Source.SegmentAddress_mut().QuadPart = address.cast_signed();
+            }
+            // Without bytes it would be a notice.
+            Self::Stray(DXGK_BUILDPAGINGBUFFER_OPERATION::DXGK_OPERATION_TRANSFER) => {
+                arguments.Transfer_mut().TransferSize = PAGE as usize
             }
             Self::Stray(_) => (),
         }

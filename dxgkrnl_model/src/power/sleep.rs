@@ -7,7 +7,9 @@
 //! Source: article user-mode-work-submission, engine D-state transitions; article system-paging-process.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use nt_model::Machine;
 use wddm_abi::{D3DDDI_DOORBELLSTATUS, POWER_ACTION};
 
 use super::Power;
@@ -22,6 +24,10 @@ pub(crate) struct Sleep {
     /// Exclusive to whoever changes it; shared by those who need the device awake.
     gate: Gate,
     asleep: Lock<Option<Asleep>>,
+    /// No work runs, and nobody looks for timeouts.
+    rests: AtomicBool,
+    /// Shared by the watch for timeouts, which suspends and resumes contexts, too.
+    watching: Gate,
 }
 
 #[derive(Debug)]
@@ -32,7 +38,12 @@ struct Asleep {
 
 impl Sleep {
     pub(super) fn new() -> Self {
-        Self { gate: Gate::new(), asleep: Lock::new(Rank::Log, None) }
+        Self {
+            gate: Gate::new(),
+            asleep: Lock::new(Rank::Log, None),
+            rests: AtomicBool::new(false),
+            watching: Gate::new(),
+        }
     }
 
     pub(crate) fn is_asleep(&self) -> bool {
@@ -42,6 +53,7 @@ impl Sleep {
     /// Forgets everything: the adapter stops.
     pub(super) fn clear(&self) {
         let asleep = self.asleep.lock().take();
+        self.rests.store(false, Ordering::Release);
         drop(asleep);
     }
 
@@ -53,6 +65,8 @@ impl Sleep {
         if self.asleep.lock().is_some() {
             return;
         }
+        self.rests.store(true, Ordering::Release);
+        drop(self.watching.exclusive(adapter.kernel()));
         let mut suspended = Vec::new();
         for context in adapter.hw_contexts() {
             let _held = context.hold();
@@ -92,7 +106,15 @@ impl Sleep {
                 context.resume();
             }
         }
+        crate::recovery::forget_time(adapter);
+        self.rests.store(false, Ordering::Release);
         adapter.scheduler.kick(adapter);
+    }
+
+    /// Admits whoever looks for timeouts; `None`: nothing runs.
+    pub(crate) fn watch<'a>(&'a self, kernel: &'a Machine) -> Option<Admission<'a>> {
+        let admission = self.watching.shared(kernel);
+        (!self.rests.load(Ordering::Acquire)).then_some(admission)
     }
 
     /// Wakes the device if it sleeps, and keeps it awake until the guard is dropped.
