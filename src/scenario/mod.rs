@@ -28,6 +28,7 @@ mod nf;
 mod raw;
 mod readings;
 mod rig;
+mod rp;
 mod run;
 mod rungs;
 mod setup;
@@ -87,6 +88,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         cl::CASES,
         te::CASES,
         ta::CASES,
+        rp::CASES,
     ]
     .into_iter()
     .flatten()

@@ -34,8 +34,9 @@ const NEEDS: &[Need] = &[
         "TE-30", "TE-31", "TE-41", "TE-42", "TE-12", "TE-26", "TE-27", "TE-33", "TE-34", "TE-35", "TE-36",
     ]),
     (0, "it resets the adapter, which every rung has", &[
-        "TA-01", "TA-03", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13",
+        "TA-01", "TA-03", "TA-04", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13",
     ]),
+    (0, "it takes the power from the device, which every rung has", &["RP-10"]),
     (0, "it asks for work and contexts, which every rung has", &["TE-19", "TE-20", "TE-23", "TE-24", "TE-32"]),
     (1, "it makes hardware queues, or contexts for them", &[
         "TE-14", "TE-15", "TE-16",
@@ -55,6 +56,7 @@ const NEEDS: &[Need] = &[
         "MR-17", "XA-12",
     ]),
     (3, "it hangs queues for doorbells, or resets them", &["TE-17", "TE-18", "TA-05"]),
+    (3, "it takes the power from a device with doorbells", &["RP-05", "RP-06"]),
     (3, "it makes a queue for doorbells: its probes, its second kind of queue, or its rings", &[
         "WS-21", "WS-23", "DB-01", "DB-02", "DB-03", "DB-04", "DB-05", "DB-06", "DB-07", "DB-08", "DB-10",
         "DB-11", "DB-12", "DB-13", "DB-14", "DB-16", "DB-18", "DB-19", "DB-20", "DB-22", "DB-25", "DB-26",

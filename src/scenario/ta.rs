@@ -1,6 +1,8 @@
 //! Group TA: the reset of the adapter.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
+mod lost;
+
 use super::db::{ABORT, RingQueue, Room, raw, store};
 use super::rig::{Rig, returned};
 use super::te::Hog;
@@ -28,6 +30,13 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a thread that stays in the driver for longer than TdrDdiDelay is bug check 0x116",
         source: "Testing and debugging TDR, TdrDdiDelay",
         play: stuck,
+    },
+    Scenario {
+        id: "TA-04",
+        title: "local memory loses its content in the adapter's reset: transfers of no bytes say so, page tables begin \
+                anew, and what is made anew works",
+        source: "Thread synchronization and TDR; System paging process; docs/settings.md, FaultLoseMemory",
+        play: lost::memory,
     },
     Scenario {
         id: "TA-05",
@@ -124,6 +133,7 @@ fn order(stage: &Stage) -> Played {
             Step::DebugInfo(0x117),
             Step::ThreadsLeft,
             Step::ResetFromTimeout(STATUS_SUCCESS),
+            Step::Evicted(0),
             Step::RestartFromTimeout(STATUS_SUCCESS),
             Step::InterruptsEnabled,
         ];
