@@ -71,6 +71,8 @@ pub const TABLE: &[Broken] = &[
     image("ResetWithoutInvalidate", notices::reset_without_invalidate, &["a hang and its recovery"]),
     row("InterruptBeforeResume", notices::interrupt_before_resume, &["a hang and its recovery"]),
     row("ResetsWithoutInvalidating", notices::reset_without_invalidate, &["TE-27"]),
+    image("TablesStayLost", recovery::tables_stay_lost, &["TA-04"]),
+    row("TablesStayLostWithoutPower", recovery::tables_stay_lost, &["RP-10"]),
     // Debug information.
     image("CollectWantsRoom", recovery::collect_wants_room, &["TE-23"]),
     image("WritesPayload", recovery::writes_payload, &["TE-24"]),

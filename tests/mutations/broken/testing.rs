@@ -33,8 +33,8 @@ fn put(query: *mut QUERY_INTERFACE, status: NTSTATUS, change: impl FnOnce(&mut D
     if status.is_success() {
         let asked = copy!(query);
         let interface = record!(asked.Interface.cast::<DXGKDDI_FEATURE_INTERFACE>());
-        interface.QueryFeatureSupport.inspect(|own| drop(SUPPORT.set(*own)));
-        interface.QueryFeatureInterface.inspect(|own| drop(INTERFACE.set(*own)));
+        interface.QueryFeatureSupport.inspect(|own| _ = SUPPORT.set(*own));
+        interface.QueryFeatureInterface.inspect(|own| _ = INTERFACE.set(*own));
         change(interface);
     }
     status
