@@ -316,6 +316,10 @@ impl<H: Host> Core<H> {
 
     fn last_look(&mut self, gpu: &Gpu<H>) -> bool {
         let node = &gpu.nodes[self.node];
+        if node.incarnation() != self.incarnation {
+            // What is owed the engine owes that has the node now.
+            return false;
+        }
         if self.wedged || node.phase() != Phase::Running {
             return true;
         }
