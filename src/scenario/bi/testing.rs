@@ -6,7 +6,9 @@ use crate::scenario::{Denied, NativeFence, Played, Raw, Scenario, Scene, Setup, 
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::{Build, Personality};
 use gpu_wire::NODE_COUNT;
-use wddm_abi::ntstatus::{STATUS_BUFFER_OVERFLOW, STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS};
+use wddm_abi::ntstatus::{
+    STATUS_BUFFER_OVERFLOW, STATUS_DEVICE_REMOVED, STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
+};
 use wddm_abi::{
     D3DDDI_ALLOCATIONINFO2, D3DDDI_BUILDTESTCOMMANDBUFFERFLAGS, D3DDDI_CREATECONTEXTFLAGS,
     D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER, D3DDDI_DRIVERESCAPETYPE, D3DDDI_TESTCOMMANDBUFFER,
@@ -372,7 +374,11 @@ fn hostile(scene: &Scene) -> Played {
             let target = &bad.targets[index];
             let mut bytes = bad.build(target, &fill(bad.seen.gpu, 64, 1))?;
             change(&mut bytes);
-            bad.submit(target, &bytes, 1)?;
+            // The device may be lost before the signal behind the buffer is asked for.
+            if let Err(error) = bad.submit(target, &bytes, 1) {
+                let denied = error.downcast_ref();
+                same("the signal behind the buffer", denied, Some(&Denied(STATUS_DEVICE_REMOVED))).context(error)?;
+            }
             scene.until("the device's end", || Ok(!bad.room.is_active()?)).with_context(|| (*what).to_owned())?;
             raw.destroy_device(bad.room.device)?;
         }
