@@ -271,7 +271,7 @@ pub const MISTAKES: &[Mistake] = &[
     ),
     table(
         "a transfer of no bytes, which tells of lost memory, stops the adapter", "Thread synchronization and TDR",
-        spaces::losses_stop, "TA-04", "the device is lost",
+        spaces::losses_stop, "TA-04", "behind the reset",
     ),
     table(
         "a transfer of no bytes is built as a copy", "Thread synchronization and TDR",
