@@ -146,7 +146,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-23",
-        title: "debug information for every reason, by either function, with room for nothing, little and much",
+        title: "debug information for every reason, by either function, with room for nothing, little and much, also \
+                without power and in the adapter's reset",
         source: "DxgkDdiCollectDbgInfo, Remarks; DXGKARG_COLLECTDBGINFO",
         play: debug::sizes,
     },

@@ -75,6 +75,8 @@ pub const TABLE: &[Broken] = &[
     row("TablesStayLostWithoutPower", recovery::tables_stay_lost, &["RP-10"]),
     // Debug information.
     image("CollectWantsRoom", recovery::collect_wants_room, &["TE-23"]),
+    row("CollectsNotInReset", recovery::silent_in_reset, &["TE-23"]),
+    row("CollectsNotAsleep", recovery::silent_asleep, &["TE-23"]),
     image("WritesPayload", recovery::writes_payload, &["TE-24"]),
     image("BlamesNothing", recovery::blames_nothing, &["TE-33"]),
     row("RefusesBesideReset", recovery::refuses_beside, &["TE-34"]),

@@ -1,14 +1,15 @@
 //! Memory is gone: what becomes of memory segments, and of what lies in them, when their content is lost.
 //!
-//! One routine for a reset of the adapter, for D3 and for hibernation. What differs is who is told before: a reset takes
-//! the content along, and each allocation that lay in a segment is evicted by a transfer of no bytes; power is announced,
-//! so that the content was moved out before ([`take_out`]), and comes back after it ([`bring_back`]).
+//! One routine for a reset of the adapter, for D3 and for hibernation. What differs is who is told before: a reset
+//! takes the content along, and each allocation that lay in a segment is evicted by a transfer of no bytes; power is
+//! announced, so that the content was moved out before ([`take_out`]), and comes back after it ([`bring_back`]).
 //!
 //! Source: articles thread-synchronization-and-tdr, timeout-detection-and-recovery (all allocations are purged from
 //! video memory), system-paging-process; DDI page DXGK_SEGMENTFLAGS (PreservedDuringStandby, PreservedDuringHibernate).
 //!
-//! Chosen: page tables begin anew wherever they lie, at their places; those of the paging process before anything pages,
-//! the others as the next job of the paging worker, before a device can be made. Memory that the CPU sees is overwritten.
+//! Chosen: page tables begin anew wherever they lie, at their places; those of the paging process before anything
+//! pages, the others as the next job of the paging worker, before a device can be made. Memory that the CPU sees is
+//! overwritten.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

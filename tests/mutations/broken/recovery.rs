@@ -12,7 +12,10 @@ use wddm_abi::{
 /// Where the word is that says why a context is guilty: behind signature, head and its own section's head.
 const WHY: usize = 8 + 7 * 8 + 8;
 
-/// Whether a driver with [`tables_stay_lost`] was reset, or without power.
+/// `PowerDeviceD0`.
+const POWER_DEVICE_D0: i32 = 1;
+
+/// Whether a driver with [`tables_stay_lost`] and its like was reset, or without power.
 static LOST: AtomicBool = AtomicBool::new(false);
 
 /// Whether a driver with [`refuses_beside`] is between the preparation of a reset and the reset.
@@ -70,8 +73,19 @@ decorate! {
         state: DEVICE_POWER_STATE,
         action: POWER_ACTION,
     ) -> NTSTATUS {
-        LOST.store(true, Ordering::Relaxed);
+        if state.0 != POWER_DEVICE_D0 {
+            LOST.store(true, Ordering::Relaxed);
+        }
         own!(DxgkDdiSetPowerState(context, device, state, action))
+    }
+
+    restarts: DxgkDdiRestartFromTimeout(adapter: HANDLE) -> NTSTATUS {
+        LOST.store(false, Ordering::Relaxed);
+        own!(DxgkDdiRestartFromTimeout(adapter))
+    }
+
+    collects_beside: DxgkDdiCollectDbgInfo2(adapter: HANDLE, args: *mut DXGKARG_COLLECTDBGINFO2) -> NTSTATUS {
+        if LOST.load(Ordering::Relaxed) { STATUS_UNSUCCESSFUL } else { own!(DxgkDdiCollectDbgInfo2(adapter, args)) }
     }
 
     initialized_once: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
@@ -87,6 +101,19 @@ pub fn tables_stay_lost(table: &mut DRIVER_INITIALIZATION_DATA) {
     resets(table);
     sleeps(table);
     initialized_once(table);
+}
+
+/// Says nothing between the functions of an adapter's reset.
+pub fn silent_in_reset(table: &mut DRIVER_INITIALIZATION_DATA) {
+    resets(table);
+    restarts(table);
+    collects_beside(table);
+}
+
+/// Says nothing once it was without power.
+pub fn silent_asleep(table: &mut DRIVER_INITIALIZATION_DATA) {
+    sleeps(table);
+    collects_beside(table);
 }
 
 /// Answers no question while a reset is prepared.
