@@ -34,12 +34,13 @@ pub(super) const CASES: &[Scenario] = &[Scenario {
 }];
 
 fn buffers(stage: &Stage) -> Played {
+    type Change = fn(&mut Personality);
     stage.play(Setup::default(), commands).context("commands")?;
     stage.play(Setup::default(), refusals).context("refusals")?;
     stage.play(Setup::default(), hostile).context("changed buffers")?;
     // Not where the machine runs no such code, where the driver cannot tell, where the OS does not want it, and where
     // the setting forbids it: the driver's answer, and the OS's.
-    let off: [(&str, fn(&mut Personality), bool); 3] = [
+    let off: [(&str, Change, bool); 3] = [
         ("without test signing", |w| w.test_signing = false, false),
         ("test signing is not told", |w| w.faults.signing_untold = true, false),
         ("the OS has it off", |w| *w = w.clone().with_feature(TESTING, false), true),
@@ -360,9 +361,10 @@ fn refusals(scene: &Scene) -> Played {
 
 /// What comes back from user mode is not what was built: the device that submits it is lost, and no other.
 fn hostile(scene: &Scene) -> Played {
+    type Change = fn(&mut [u8]);
     let raw = raw(scene)?;
     let good = Bench::new(scene, &raw)?;
-    let changes: [(&str, fn(&mut [u8])); 4] = [
+    let changes: [(&str, Change); 4] = [
         ("an operation of paging buffers", |bytes| bytes[0] = 0x81),
         ("an operation that does not exist", |bytes| bytes[0] = 0x7f),
         ("an address of nothing", |bytes| bytes[8..16].copy_from_slice(&0x7777_0000_0000_u64.to_le_bytes())),
