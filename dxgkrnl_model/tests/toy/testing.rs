@@ -84,7 +84,8 @@ win_extern! {
         arguments.DmaBufferSize = bytes.len() as u32;
         arguments.DmaBufferPrivateDataSize = if toy.is("testing-size") { 2000 } else { PRIVATE };
         let is_small = room.0 < arguments.DmaBufferSize || room.1 < PRIVATE;
-        if is_small && !(toy.is("testing-size-later") && !arguments.pDmaBuffer.is_null()) {
+        let is_overlooked = toy.is("testing-size-later") && !arguments.pDmaBuffer.is_null();
+        if is_small && !is_overlooked {
             return STATUS_BUFFER_OVERFLOW;
         }
         if is_small {
