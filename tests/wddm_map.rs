@@ -135,6 +135,29 @@ fn the_sums_are_right() {
     assert!(std::fs::read_to_string(path).expect("docs/wddm_map.md").contains(&sums), "{sums}");
 }
 
+/// The interfaces that `DxgkDdiQueryInterface` and `QueryFeatureInterface` hand out.
+#[test]
+fn the_interfaces_are_in_the_map_member_by_member() {
+    use wddm_abi::slots::{DXGKDDI_FEATURE_INTERFACE_SLOTS, DXGKDDI_KERNELMODETESTINGINTERFACE_SLOTS};
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(root.join("docs/wddm_map.md")).expect("docs/wddm_map.md");
+    let rows: Vec<Vec<_>> = text
+        .lines()
+        .filter(|line| line.starts_with("| `DXGKDDI_"))
+        .map(|line| line.split('|').map(|cell| cell.trim().replace('`', "")).collect())
+        .collect();
+    let interfaces = [
+        ("DXGKDDI_FEATURE_INTERFACE", DXGKDDI_FEATURE_INTERFACE_SLOTS),
+        ("DXGKDDI_KERNELMODETESTINGINTERFACE", DXGKDDI_KERNELMODETESTINGINTERFACE_SLOTS),
+    ];
+    let members = interfaces.iter().flat_map(|(name, slots)| slots.iter().map(move |slot| (*name, slot.member)));
+    let there: Vec<_> = rows.iter().map(|row| (row[1].as_str(), row[2].as_str())).collect();
+    assert_eq!(there, members.collect::<Vec<_>>());
+    for file in rows.iter().map(|row| row[3].split([' ', ',', ':']).next().unwrap_or_default()) {
+        assert!(!file.contains('/') || root.join(file).is_file(), "{file}");
+    }
+}
+
 #[test]
 fn every_paging_operation_has_the_verdict_of_the_map() {
     use kmd_core::halt::{Verdict, verdict};

@@ -118,6 +118,8 @@ impl Device {
             return Err(ntstatus::STATUS_ACCESS_DENIED);
         }
         let device = Self::make(process, false)?;
+        // What it will submit finds page tables.
+        crate::memory::lost::wait_for_tables(process.adapter());
         process.add_device(&device);
         Ok(device)
     }
@@ -265,10 +267,14 @@ impl Device {
         opened.push(Arc::downgrade(open));
     }
 
+    /// Allocations that it has open.
+    pub(crate) fn opened(&self) -> Vec<Arc<OpenAllocation>> {
+        self.opened.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Whether it has an allocation open of which `refers` takes the driver's handle.
     pub(crate) fn owns(&self, refers: impl Fn(usize) -> bool) -> bool {
-        let opened: Vec<_> = self.opened.lock().iter().filter_map(Weak::upgrade).collect();
-        opened.iter().any(|open| refers(open.allocation().driver_handle()))
+        self.opened().iter().any(|open| refers(open.allocation().driver_handle()))
     }
 
     /// Monitored fences that it has open.

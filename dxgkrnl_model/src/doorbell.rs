@@ -211,6 +211,8 @@ impl Doorbell {
     pub(crate) fn connect(&self) -> Result<(), NTSTATUS> {
         let adapter = self.queue.adapter();
         let kernel = adapter.kernel();
+        self.queue.context().device().usable()?;
+        let _awake = adapter.power.sleep.stay_awake(adapter);
         let _serial = self.serial.exclusive(kernel);
         self.queue.context().device().usable()?;
         if matches!(self.status(), CONNECTED | CONNECTED_NOTIFY) {

@@ -13,11 +13,13 @@
 //! `DxgkDdiStartDevice`, since the query "may originate from any source". `Available` says that the OS supports the
 //! feature. Without the interface a driver is taken at its word by the callbacks that the interface replaced.
 
+pub(crate) mod testing;
+
 use std::collections::BTreeMap;
 
 use wddm_abi::{
-    DXGK_FEATURE_ID, DXGK_ISFEATUREENABLED_RESULT, DXGKARG_QUERYFEATURESUPPORT, DXGKDDI_FEATURE_INTERFACE, GUID,
-    GUID_WDDM_INTERFACE_FEATURE, NTSTATUS, QUERY_INTERFACE, ntstatus,
+    DXGK_FEATURE_ID, DXGK_ISFEATUREENABLED_RESULT, DXGKARG_QUERYFEATURESUPPORT, DXGKDDI_BUILDTESTCOMMANDBUFFER,
+    DXGKDDI_FEATURE_INTERFACE, GUID, GUID_WDDM_INTERFACE_FEATURE, NTSTATUS, QUERY_INTERFACE, ntstatus,
 };
 
 use crate::adapter::Adapter;
@@ -137,6 +139,8 @@ struct State {
     legacy_support: BTreeMap<i32, u32>,
     /// Features that `IsFeatureEnabled` last told the driver are on, with the version that it told.
     told: BTreeMap<i32, u16>,
+    /// The driver's function for kernel-mode tests.
+    build_test: Option<DXGKDDI_BUILDTESTCOMMANDBUFFER>,
 }
 
 /// Feature negotiation of one adapter, from start to stop.

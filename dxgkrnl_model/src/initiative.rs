@@ -15,6 +15,7 @@ use crate::adapter::Adapter;
 use crate::adapter::query::{Buffer, Query};
 pub use crate::fence_log::LogBuffer;
 use crate::hw_context::{HwContext, Suspend};
+use crate::memory::lost::Loss;
 use crate::memory::paging::Op;
 use crate::os::{Os, shared_of};
 use crate::process::Process;
@@ -106,8 +107,8 @@ impl Os {
         local.inspect(|local| crate::fence::update::set_monitored_late(local.fence(), value)).is_some()
     }
 
-    /// Asks the driver for a paging operation with a record of zeros, and waits for its end. Returns whether the driver
-    /// took it and what it wrote was carried out.
+    /// Asks the driver for a paging operation with a record of zeros (but a page to transfer), and waits for its end.
+    /// Returns whether the driver took it and what it wrote was carried out.
     pub fn paging_operation(&self, adapter: &Arc<Adapter>, number: i32) -> bool {
         let _inside = self.kernel().enter();
         let Some(manager) = adapter.memory.manager() else { return false };
@@ -144,6 +145,33 @@ impl Os {
                 doorbell.disconnect(retry);
             }
         }
+    }
+
+    /// Takes the power from an adapter's device, for D3 or for hibernation: hardware contexts are suspended, doorbells
+    /// disconnected, and what lies in memory that loses its content is moved out. Until the device
+    /// [wakes](Self::wake_up), or a client connects a doorbell, no client asks for anything else, and none has buffers
+    /// outstanding that the kernel has submitted.
+    ///
+    /// Source: article user-mode-work-submission, engine D-state transitions.
+    pub fn put_to_sleep(&self, adapter: &Arc<Adapter>, hibernates: bool) {
+        let _inside = self.kernel().enter();
+        if adapter.is_started() {
+            adapter.power.sleep.begin(adapter, if hibernates { Loss::Hibernate } else { Loss::Standby });
+        }
+    }
+
+    /// Gives the power back to a device that [sleeps](Self::put_to_sleep): page tables begin anew, what was moved out
+    /// comes back, contexts are resumed.
+    pub fn wake_up(&self, adapter: &Arc<Adapter>) {
+        let _inside = self.kernel().enter();
+        if adapter.is_started() {
+            adapter.power.sleep.end(adapter);
+        }
+    }
+
+    /// Returns whether an adapter's device [sleeps](Self::put_to_sleep).
+    pub fn is_asleep(&self, adapter: &Arc<Adapter>) -> bool {
+        adapter.power.sleep.is_asleep()
     }
 
     /// The F-state that the power component of a node's engine was told last, 0 before that. `None`: it has none.

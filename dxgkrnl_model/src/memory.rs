@@ -5,6 +5,7 @@
 
 pub(crate) mod allocation;
 pub(crate) mod companion;
+pub(crate) mod lost;
 pub(crate) mod page_table;
 pub(crate) mod pages;
 pub(crate) mod paging;
@@ -15,7 +16,7 @@ pub(crate) mod space;
 mod system;
 pub(crate) mod va;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -60,12 +61,16 @@ pub(crate) struct Manager {
     changed: Signal,
     stopping: AtomicBool,
     running: AtomicBool,
+    /// Page tables of processes have lost their content, and a job that makes them anew is in the list.
+    tables_are_lost: AtomicBool,
     thread: Lock<Option<Arc<Thread>>>,
     dummy: Lock<Option<pages::Page>>,
     /// A page that nobody keeps in memory: see [`Neighbour::Unlocked`].
     stranger: Lock<Option<Arc<PageObject>>>,
     /// The driver's handle of the process that was destroyed last, as a number.
     gone_process: AtomicUsize,
+    /// Pages of fence values in segments: segment, address.
+    pub(crate) value_pages: Lock<BTreeSet<(u32, u64)>>,
     /// Where the driver wants values of native fences.
     pub(crate) fence_segments: FenceSegments,
 }
@@ -115,10 +120,12 @@ impl VidMm {
             changed: Signal::new(),
             stopping: AtomicBool::new(false),
             running: AtomicBool::new(false),
+            tables_are_lost: AtomicBool::new(false),
             thread: Lock::new(Rank::Log, None),
             dummy: Lock::new(Rank::Log, None),
             stranger: Lock::new(Rank::Log, None),
             gone_process: AtomicUsize::new(0),
+            value_pages: Lock::new(Rank::Log, BTreeSet::new()),
             fence_segments: FenceSegments::ask(adapter, caps),
         });
         *self.manager.lock() = Some(manager.clone());
@@ -188,6 +195,12 @@ impl Manager {
     /// Adds a job behind all others.
     pub(crate) fn post(&self, adapter: &Adapter, job: Job) {
         self.enqueue(job);
+        self.wake(adapter);
+    }
+
+    /// Adds a job before all others.
+    pub(crate) fn post_first(&self, adapter: &Adapter, job: Job) {
+        self.jobs.lock().push_front(job);
         self.wake(adapter);
     }
 

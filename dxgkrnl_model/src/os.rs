@@ -145,6 +145,7 @@ impl Os {
             processors: personality.processors,
             clock: personality.time_outs,
             unmap_time: personality.unmap_time,
+            test_signing: (!personality.faults.signing_untold).then_some(personality.test_signing),
             ..KernelConfig::default()
         };
         let kernel = Kernel::new(config);
@@ -254,7 +255,7 @@ impl Os {
     pub fn set_adapter_power(&self, adapter: &Arc<Adapter>, on: bool) {
         let _inside = self.kernel().enter();
         if adapter.is_started() {
-            crate::power::Power::set_device_state(adapter, on);
+            crate::power::Power::set_device_state(adapter, on, wddm_abi::POWER_ACTION::PowerActionNone);
         }
     }
 

@@ -8,6 +8,7 @@ mod faults;
 mod gate;
 pub mod handshake;
 mod logs;
+mod lost;
 mod start;
 mod user_mode;
 
@@ -15,6 +16,7 @@ pub use family::Windows;
 pub use faults::{CallbackFault, FaultPlan, Neighbour};
 pub use gate::{Gate, Gates};
 pub use logs::{LogReplacement, LogWakes, SchedulingLogs};
+pub use lost::LostBy;
 pub use start::{
     PhysicalAdapterCaps, STRANGE_OPERATIONS, STRAY_OPERATIONS, StrayEntry, StrayFlush, StrayRoot, SystemProcesses,
 };
@@ -119,6 +121,8 @@ pub struct TdrSettings {
     pub enabled: bool,
     /// How long the scheduler waits for dependent engines to preempt. Source: `DxgkDdiQueryDependentEngineGroup`.
     pub dependents_delay: Ticks,
+    /// `TdrTestMode`: the escape by which tests control recovery works. Source: `D3DKMT_ESCAPE`, TDRDBGCTRL.
+    pub test_mode: bool,
 }
 
 impl Default for TdrSettings {
@@ -131,6 +135,7 @@ impl Default for TdrSettings {
             process_limit: 5,
             enabled: true,
             dependents_delay: 500 * MS,
+            test_mode: false,
         }
     }
 }
@@ -371,6 +376,8 @@ pub struct Personality {
     /// Refusing NUMPOWERCOMPONENTS ends the start, as the page has it that every driver from version 1.2 on answers.
     /// One driver's author refuses it, and his driver starts: then no power component is there.
     pub power_components_demanded: bool,
+    /// How an allocation's content is said to be lost.
+    pub lost_by: LostBy,
     /// What becomes of PHYSICALADAPTERCAPS.
     pub physical_adapter_caps: PhysicalAdapterCaps,
     /// A preemption-aware driver whose granularities are none fails to start. The HLK looks for it; one driver's author
@@ -530,6 +537,7 @@ impl Default for Personality {
             flip_caps_demanded: true,
             refusals_end_start: false,
             power_components_demanded: true,
+            lost_by: LostBy::default(),
             physical_adapter_caps: PhysicalAdapterCaps::default(),
             granularity_demanded: true,
             copy_node_demanded: true,

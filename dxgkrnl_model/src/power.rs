@@ -10,16 +10,21 @@
 //! connects while its engine goes to F1 brings it back at once. Work of the kernel that the engine has, or that comes
 //! while its doorbells are disconnected, takes the wish back: nothing is submitted to an engine in F1.
 
+mod sleep;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGK_ENGINE_STATE, DXGK_POWER_COMPONENT_TYPE, DXGK_POWER_RUNTIME_COMPONENT};
+use wddm_abi::{
+    D3DDDI_DOORBELLSTATUS, DXGK_ENGINE_STATE, DXGK_POWER_COMPONENT_TYPE, DXGK_POWER_RUNTIME_COMPONENT, POWER_ACTION,
+};
 
 use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
 use crate::ddi::{self, call_ddi};
 use crate::rules::queue::{POWER_FSTATE, POWER_STATE};
 use crate::sync::{Gate, Lock, Rank, Signal};
+use sleep::Sleep;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Component {
@@ -79,6 +84,8 @@ pub(crate) struct Power {
     serial: Gate,
     changed: Signal,
     transitions: AtomicU32,
+    /// The whole device.
+    pub(crate) sleep: Sleep,
 }
 
 /// `D0` of `DEVICE_POWER_STATE`.
@@ -95,6 +102,7 @@ impl Power {
             serial: Gate::new(),
             changed: Signal::new(),
             transitions: AtomicU32::new(0),
+            sleep: Sleep::new(),
         }
     }
 
@@ -106,6 +114,7 @@ impl Power {
     /// The adapter stops.
     pub(crate) fn stop(&self, _adapter: &Arc<Adapter>) {
         self.components.lock().clear();
+        self.sleep.clear();
     }
 
     /// The F-state of the component of a node, once the transition to it is over.
@@ -235,10 +244,9 @@ impl Power {
     /// Tells the driver the device's power state.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn set_device_state(adapter: &Adapter, on: bool) {
+    pub(crate) fn set_device_state(adapter: &Adapter, on: bool, action: POWER_ACTION) {
         let context = adapter.context();
         let state = wddm_abi::DEVICE_POWER_STATE(if on { D0 } else { D3 });
-        let action = wddm_abi::POWER_ACTION(0);
         let dead = adapter.personality().dead_in_d3;
         if on && dead {
             adapter.device.set_asleep(false);

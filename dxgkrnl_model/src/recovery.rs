@@ -225,6 +225,7 @@ pub(crate) fn watch(adapter: &Arc<Adapter>) -> Option<Ticks> {
     if !adapter.tdr.watches(adapter) {
         return None;
     }
+    let _awake = adapter.power.sleep.watch(adapter.kernel())?;
     let mut next: Option<Ticks> = None;
     let mut at = |deadline: Ticks| next = Some(next.map_or(deadline, |known| known.min(deadline)));
     // The time is asked anew for each: a recovery takes its own, and what begins behind it has all of TdrDelay.
@@ -236,6 +237,13 @@ pub(crate) fn watch(adapter: &Arc<Adapter>) -> Option<Ticks> {
     packet::watch(adapter, settings.delay, &mut at);
     audit_fences(adapter, now(), settings.delay, &mut at);
     next
+}
+
+/// Time in which nothing could run does not count.
+pub(crate) fn forget_time(adapter: &Adapter) {
+    for queue in adapter.scheduler.queues() {
+        *queue.watch.lock() = QueueWatch::default();
+    }
 }
 
 fn look_at_queue(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>, now: Ticks, delay: Ticks, at: &mut impl FnMut(Ticks)) {

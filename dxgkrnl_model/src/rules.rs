@@ -18,6 +18,7 @@ pub mod scheduling;
 pub mod slot;
 pub mod start;
 pub mod tdr;
+pub mod testing;
 
 use nt_model::RuleList;
 
@@ -35,5 +36,6 @@ pub static ALL: &[&RuleList] = &[
     &scheduling::SCHEDULING_RULES,
     &slot::SLOT_RULES,
     &tdr::TDR_RULES,
+    &testing::TESTING_RULES,
     &leak::LEAK_RULES,
 ];

@@ -21,6 +21,7 @@ mod queue;
 mod records;
 mod refused;
 mod sharing;
+mod testing;
 mod update;
 mod wait;
 

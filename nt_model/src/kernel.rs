@@ -81,6 +81,9 @@ pub struct KernelConfig {
     /// What unmapping takes of the calling thread's time, in 100 ns: the interrupt to every processor that has
     /// translations to forget. 0: nothing beyond what the host takes.
     pub unmap_time: Ticks,
+    /// Whether code with test signatures may run, which drivers ask by `SystemCodeIntegrityInformation`. `None`: the
+    /// query is refused.
+    pub test_signing: Option<bool>,
 }
 
 impl Default for KernelConfig {
@@ -101,6 +104,7 @@ impl Default for KernelConfig {
             echo_debug_print: false,
             clock: ClockOptions::default(),
             unmap_time: 0,
+            test_signing: Some(true),
         }
     }
 }

@@ -187,6 +187,11 @@ impl Machine {
         }
     }
 
+    /// Everything that is allocated, whoever has it.
+    pub fn page_objects(&self) -> Vec<Arc<PageObject>> {
+        self.memory.physical.objects()
+    }
+
     /// A page that is freed must not be mapped any more. `own`: mappings that the allocation itself made.
     pub(crate) fn check_unmapped(&self, object: &Arc<PageObject>, own: u32) {
         let left = (0..object.pages()).find(|index| {

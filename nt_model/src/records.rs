@@ -260,6 +260,7 @@ pub mod status {
     pub const UNSUCCESSFUL: NtStatus = s(0xC000_0001);
     pub const NOT_IMPLEMENTED: NtStatus = s(0xC000_0002);
     pub const INVALID_INFO_CLASS: NtStatus = s(0xC000_0003);
+    pub const INFO_LENGTH_MISMATCH: NtStatus = s(0xC000_0004);
     pub const ACCESS_VIOLATION: NtStatus = s(0xC000_0005);
     pub const NOT_MAPPED_VIEW: NtStatus = s(0xC000_0019);
     pub const INVALID_PAGE_PROTECTION: NtStatus = s(0xC000_0045);

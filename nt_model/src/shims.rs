@@ -15,6 +15,7 @@ pub(crate) mod process;
 pub(crate) mod registry;
 pub(crate) mod rtl;
 pub(crate) mod sync;
+pub(crate) mod system;
 pub(crate) mod wait;
 
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub(crate) static TABLES: &[&[ShimEntry]] = &[
     registry::REGISTRY,
     rtl::RTL,
     sync::SYNC,
+    system::SYSTEM,
     wait::WAIT,
 ];
 

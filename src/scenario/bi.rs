@@ -8,6 +8,7 @@
 //! | `bi/crowd.rs` | what one process takes from all |
 //! | `bi/hogs.rs` | one process keeps a node busy |
 //! | `bi/pairs.rs` | functions of two processes side by side |
+//! | `bi/testing.rs` | command buffers of kernel-mode tests |
 //! | `bi/at.rs` | calls with records in shared user memory |
 
 mod at;
@@ -16,6 +17,7 @@ mod hogs;
 mod hostile;
 mod pairs;
 mod rings;
+mod testing;
 
 use super::db::{RingQueue, Room, denied, joined, raw};
 use super::raw::Thunk;
@@ -30,16 +32,18 @@ use wddm_abi::{
     Plain,
 };
 
-pub(super) const CASES: &[Scenario] = &joined::<
-    {
-        OWN.len()
-            + rings::CASES.len()
-            + hostile::CASES.len()
-            + crowd::CASES.len()
-            + hogs::CASES.len()
-            + pairs::CASES.len()
-    },
->(&[OWN, rings::CASES, hostile::CASES, crowd::CASES, hogs::CASES, pairs::CASES]);
+pub(super) const CASES: &[Scenario] =
+    &joined::<
+        {
+            OWN.len()
+                + rings::CASES.len()
+                + hostile::CASES.len()
+                + crowd::CASES.len()
+                + hogs::CASES.len()
+                + pairs::CASES.len()
+                + testing::CASES.len()
+        },
+    >(&[OWN, rings::CASES, hostile::CASES, crowd::CASES, hogs::CASES, pairs::CASES, testing::CASES]);
 
 const STATUS: &str = "D3DKMTCreateNativeFence, D3DKMTCreateDoorbell, D3DKMTNotifyWorkSubmission, Return value";
 
@@ -174,8 +178,7 @@ fn flags(stage: &Stage) -> Played {
             let mut context = D3DKMT_CREATECONTEXTVIRTUAL::zeroed();
             context.hDevice = room.device;
             context.Flags.Value = 1 << bit;
-            // A context for kernel-mode testing is only to be had where that feature is enabled.
-            if context.Flags.Reserved() != 0 || context.Flags.TestContext() {
+            if context.Flags.Reserved() != 0 {
                 refused("D3DKMT_CREATECONTEXTVIRTUAL", bit, raw.call(t.D3DKMTCreateContextVirtual, &mut context))?;
             }
         }

@@ -19,7 +19,7 @@ use stranger::{Stranger, Style};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_IMPLEMENTED, STATUS_NOT_SUPPORTED};
 use wddm_abi::{
     D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEHWQUEUE, D3DKMT_DESTROYCONTEXT,
-    D3DKMT_DESTROYHWCONTEXT,
+    D3DKMT_DESTROYHWCONTEXT, DXGK_FEATURE_ID,
 };
 
 const CONTEXT: &str = "DXGK_CREATECONTEXTFLAGS, HwQueueSupported; DXGKARGCB_INVALIDATEHWCONTEXT, hHwContext";
@@ -131,6 +131,7 @@ fn kinds(stage: &Stage) -> Played {
     let plain = D3DDDI_CREATECONTEXTFLAGS::zeroed();
     for way in [HwContexts::CreateContext, HwContexts::CreateHwContext] {
         let setup = Setup::default().windows(|w| (w.hw_contexts, w.packet_contexts_anywhere) = (way, true));
+        let setup = setup.without(DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING);
         stage.play(setup, |scene| {
             let raw = raw(scene)?;
             let room = Room::new(&raw)?;
@@ -173,7 +174,7 @@ fn kinds(stage: &Stage) -> Played {
                 Affinity::Passed => STATUS_NO_MEMORY,
             };
             same("engine affinity 2", affinity, Err(Denied(status)))?;
-            // The feature for kernel-mode testing is not enabled here.
+            // Kernel-mode testing is off here.
             let testing = plain.with_TestContext(true);
             if !obsolete {
                 let context = room.context_with(0, with_queues).context("HwQueueSupported")?;

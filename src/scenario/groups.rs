@@ -33,6 +33,7 @@ pub const GROUPS: &[Group] = &[
     Group { name: "CL", title: "clients as other vendors' user-mode drivers are" },
     Group { name: "TE", title: "timeouts: engines that hang, and their reset" },
     Group { name: "TA", title: "timeouts: the reset of the adapter" },
+    Group { name: "RP", title: "memory, and the power of the device" },
 ];
 
 #[cfg(test)]

@@ -29,6 +29,7 @@ mod portable;
 mod raw;
 mod readings;
 mod rig;
+mod rp;
 mod run;
 mod rungs;
 mod setup;
@@ -89,6 +90,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         cl::CASES,
         te::CASES,
         ta::CASES,
+        rp::CASES,
     ]
     .into_iter()
     .flatten()

@@ -33,7 +33,7 @@ const EXCEPTIONS: &[Exception] = &[
         "obsolete-contexts",
         "they ask D3DKMTCreateContextVirtual for what the obsolete call does not have: NullRendering, and no private \
          data",
-        &["ST-56", "DD-10", "CL-14", "CL-20"],
+        &["ST-56", "DD-10", "CL-14", "CL-20", "BI-20"],
     ),
     (
         "progress-never-opened",
@@ -72,6 +72,8 @@ const EXCEPTIONS: &[Exception] = &[
     ("refusals-end-start", "it refuses such queries under both readings", &["ST-54"]),
     ("refusals-end-start", "its compute-only driver must refuse such queries", &["ST-62", "ST-69"]),
     ("kernel-progress-monitored", "they are about native progress fences of kernel-mode queues", &["WS-24", "MF-09", "CL-14"]),
+    ("no-test-signing", "it plays both ways itself", &["BI-20"]),
+    ("no-test-signing", "it counts kernel-mode testing among the features", &["ST-53"]),
     ("paging-at-once", "it watches the values of a paging fence, and here there are none to wait for", &["WS-25"]),
 ];
 

@@ -12,7 +12,7 @@ const NEEDS: &[Need] = &[
         "WS-01", "WS-02", "WS-03", "WS-04", "WS-05", "WS-06", "WS-08", "WS-09", "WS-10", "WS-11", "WS-13",
         "WS-14", "WS-15", "WS-17", "WS-18", "WS-19", "WS-22", "DB-24", "DB-28", "XA-04", "XA-11", "CL-01",
         "CL-02", "CL-03", "CL-06", "CL-07", "CL-08", "CL-09", "CL-11", "CL-12", "CL-15", "CL-17", "CL-18",
-        "BI-13", "BI-17", "BI-19",
+        "BI-13", "BI-17", "BI-19", "BI-20",
     ]),
     (0, "it is about paging, or calls that are refused before the driver is reached", &["WS-25", "BI-01", "BI-03"]),
     (0, "it is about fences and logs that the adapter is not asked for: it chooses its features itself", &[
@@ -31,12 +31,15 @@ const NEEDS: &[Need] = &[
     ]),
     (0, "it hangs a packet node, which every rung has", &[
         "TE-01", "TE-02", "TE-03", "TE-04", "TE-06", "TE-07", "TE-08", "TE-09", "TE-10", "TE-21", "TE-28", "TE-29",
-        "TE-30", "TE-31", "TE-41", "TE-42", "TE-12", "TE-26", "TE-27", "TE-33", "TE-34", "TE-35", "TE-43",
+        "TE-30", "TE-31", "TE-41", "TE-42", "TE-12", "TE-26", "TE-27", "TE-33", "TE-34", "TE-35", "TE-36", "TE-43",
     ]),
     (0, "it resets the adapter, which every rung has", &[
-        "TA-01", "TA-03", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13", "TE-45",
+        "TA-01", "TA-03", "TA-04", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13", "TE-45",
     ]),
-    (0, "it asks for work and contexts, which every rung has", &["TE-19", "TE-20", "TE-23", "TE-24", "TE-32", "TE-61", "TE-62", "TE-63", "TE-64", "TE-65"]),
+    (0, "it takes the power from the device, which every rung has", &["RP-10"]),
+    (0, "it asks for work and contexts, which every rung has", &[
+        "TE-19", "TE-20", "TE-23", "TE-24", "TE-32", "TE-61", "TE-62", "TE-63", "TE-64", "TE-65",
+    ]),
     (1, "it makes hardware queues, or contexts for them", &[
         "TE-14", "TE-15", "TE-16", "TE-44", "TE-46", "TE-47",
         "DB-15", "DB-50", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19", "BI-51",
@@ -56,6 +59,7 @@ const NEEDS: &[Need] = &[
         "MR-17", "XA-12",
     ]),
     (3, "it hangs queues for doorbells, or resets them", &["TE-17", "TE-18", "TA-05"]),
+    (3, "it takes the power from a device with doorbells", &["RP-05", "RP-06"]),
     (3, "it makes a queue for doorbells: its probes, its second kind of queue, or its rings", &[
         "WS-21", "WS-23", "DB-01", "DB-02", "DB-03", "DB-04", "DB-05", "DB-06", "DB-07", "DB-08", "DB-10",
         "DB-11", "DB-12", "DB-13", "DB-14", "DB-16", "DB-18", "DB-19", "DB-20", "DB-22", "DB-25", "DB-26",

@@ -30,8 +30,11 @@ pub struct Setup {
 
 impl Default for Setup {
     fn default() -> Self {
+        let mut personality = Personality::collecting();
+        // A machine for tests.
+        personality.tdr.test_mode = true;
         Self {
-            personality: Personality::collecting(),
+            personality,
             service: Vec::new(),
             adapter: AdapterConfig::default(),
             adapters: 1,

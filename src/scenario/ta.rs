@@ -1,6 +1,8 @@
 //! Group TA: the reset of the adapter.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
+mod lost;
+
 use super::db::{ABORT, RingQueue, Room, raw, store};
 use super::rig::{Rig, returned};
 use super::te::Hog;
@@ -9,10 +11,12 @@ use super::{Denied, Played, Scenario, Scene, Setup, Stage, same};
 use crate::wrap::own;
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{PacketEvent, Reason, Step, What};
+use dxgkrnl_model::driver::Decorator;
 use dxgkrnl_model::personality::{Gate, MS};
+use nt_model::rules::Violation;
 use std::sync::atomic::{AtomicU64, Ordering};
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
-use wddm_abi::ntstatus::{STATUS_ACCESS_DENIED, STATUS_SUCCESS};
+use wddm_abi::ntstatus::{STATUS_ACCESS_DENIED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{DXGKARG_ESCAPE, HANDLE, NTSTATUS};
 
 pub(super) const CASES: &[Scenario] = &[
@@ -25,9 +29,16 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TA-03",
-        title: "a thread that stays in the driver for longer than TdrDdiDelay is bug check 0x116",
-        source: "Testing and debugging TDR, TdrDdiDelay",
+        title: "a thread that stays in the driver for longer than TdrDdiDelay, and a reset that fails, are bug check 0x116",
+        source: "Testing and debugging TDR, TdrDdiDelay; bug check 0x116, parameters",
         play: stuck,
+    },
+    Scenario {
+        id: "TA-04",
+        title: "local memory loses its content in the adapter's reset: transfers of no bytes say so, page tables begin \
+                anew, and what is made anew works",
+        source: "Thread synchronization and TDR; System paging process; docs/settings.md, FaultLoseMemory",
+        play: lost::memory,
     },
     Scenario {
         id: "TA-05",
@@ -124,6 +135,7 @@ fn order(stage: &Stage) -> Played {
             Step::DebugInfo(0x117),
             Step::ThreadsLeft,
             Step::ResetFromTimeout(STATUS_SUCCESS),
+            Step::Evicted(0),
             Step::RestartFromTimeout(STATUS_SUCCESS),
             Step::InterruptsEnabled,
         ];
@@ -145,6 +157,16 @@ crate::decorate! {
         }
         own!(DxgkDdiEscape(adapter, args))
     }
+
+    refuses_reset: DxgkDdiResetFromTimeout(adapter: HANDLE) -> NTSTATUS {
+        _ = own!(DxgkDdiResetFromTimeout(adapter));
+        STATUS_UNSUCCESSFUL
+    }
+
+    refuses_restart: DxgkDdiRestartFromTimeout(adapter: HANDLE) -> NTSTATUS {
+        _ = own!(DxgkDdiRestartFromTimeout(adapter));
+        STATUS_UNSUCCESSFUL
+    }
 }
 
 fn stuck(stage: &Stage) -> Played {
@@ -162,10 +184,34 @@ fn stuck(stage: &Stage) -> Played {
         })?;
         let all = scene.world.os.kernel().rules.violations();
         let found = all.iter().find(|one| one.rule.name == "DXG-TDR-DDI-DELAY").context("no violation")?;
-        same("bug check", found.code, 0x116)?;
+        stopped(found, 1)?;
         ensure!(scene.world.os.kernel().rules.is_stopped(), "the machine runs on");
         same("resets", scene.calls("DxgkDdiResetFromTimeout"), 0)
-    })
+    })?;
+    for (what, driver) in [("the first half", refuses_reset as Decorator), ("the second half", refuses_restart)] {
+        let setup = Setup::default().resets(1).with_driver(driver).breaks(&["DXG-TDR-ADAPTER"]);
+        let play = |scene: &Scene| {
+            let control = controller(scene)?;
+            let _the_system_stops = force(&control, None);
+            let all = scene.world.os.kernel().rules.violations();
+            let found = all.iter().find(|one| one.rule.name == "DXG-TDR-ADAPTER").context("no violation")?;
+            // As debuggers show it.
+            let status = i64::from(STATUS_UNSUCCESSFUL.0).cast_unsigned();
+            same("bug check and status", (found.code, found.params[2]), (0x116, status))?;
+            ensure!(found.params[1] != 0, "no pointer into the driver");
+            Ok(())
+        };
+        stage.play(setup, play).with_context(|| format!("{what} fails"))?;
+    }
+    Ok(())
+}
+
+/// Bug check 0x116, a pointer into the driver, no status of a function that failed, and `count`.
+fn stopped(found: &Violation, count: u64) -> Played {
+    let [_, driver, status, counted] = found.params;
+    same("bug check, status and count", (found.code, status, counted), (0x116, 0, count))?;
+    ensure!(driver != 0, "no pointer into the driver");
+    Ok(())
 }
 
 fn doorbells(stage: &Stage) -> Played {
@@ -205,7 +251,7 @@ fn limit(stage: &Stage) -> Played {
         }
         let all = scene.world.os.kernel().rules.violations();
         let found = all.iter().find(|one| one.rule.name == "DXG-TDR-LIMIT").context("no violation")?;
-        same("bug check", found.code, 0x116)?;
+        stopped(found, 6)?;
         ensure!(scene.world.os.kernel().rules.is_stopped(), "the machine runs on");
         Ok(())
     })?;

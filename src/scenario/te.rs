@@ -11,6 +11,7 @@
 //! | `te/wrong.rs` | drivers that answer wrongly: what the model says |
 //! | `te/hardware.rs` | hardware-scheduled nodes |
 //! | `te/failed.rs` | resets of packet engines that fail |
+//! | `te/stopped.rs` | stops with an engine that never answers |
 //! | `te/debug.rs` | debug information |
 //! | `te/blame.rs` | contexts that are late, and those behind a hang |
 //! | `te/held.rs` | what was raised before a reset |
@@ -26,6 +27,7 @@ mod late;
 mod long;
 mod packets;
 mod paging;
+mod stopped;
 pub(super) mod storm;
 mod wrong;
 
@@ -148,7 +150,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-23",
-        title: "debug information for every reason, by either function, with room for nothing, little and much",
+        title: "debug information for every reason, by either function, with room for nothing, little and much, also \
+                without power and in the adapter's reset",
         source: "DxgkDdiCollectDbgInfo, Remarks; DXGKARG_COLLECTDBGINFO",
         play: debug::sizes,
     },
@@ -219,6 +222,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "calls of level zero go on while an engine of either kind is reset",
         source: "TDR changes in Windows 8, level zero; DxgkDdiCollectDbgInfo, Remarks",
         play: debug::beside,
+    },
+    Scenario {
+        id: "TE-36",
+        title: "an engine that never answers: stop and unload end within TdrDdiDelay, and the next start works",
+        source: "Testing and debugging TDR, TdrDdiDelay; DxgkDdiStopDevice, DxgkDdiUnload",
+        play: stopped::ends,
     },
     Scenario {
         id: "TE-35",

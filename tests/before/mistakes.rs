@@ -270,6 +270,14 @@ pub const MISTAKES: &[Mistake] = &[
         spaces::strange_operations_succeed, "ST-82", "the driver does not say",
     ),
     table(
+        "a transfer of no bytes, which tells of lost memory, stops the adapter", "Thread synchronization and TDR",
+        spaces::losses_stop, "TA-04", "behind the reset",
+    ),
+    table(
+        "a transfer of no bytes is built as a copy", "Thread synchronization and TDR",
+        spaces::losses_copied, "TA-04", "DXG-PAGING-LOST",
+    ),
+    table(
         "the root page table is the process's", "DxgkDdiSetRootPageTable; Tile resources",
         spaces::root_per_process, "ST-84", "the device is lost",
     ),

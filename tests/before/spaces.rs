@@ -57,6 +57,25 @@ decorate! {
         }
     }
 
+    /// A transfer of no bytes, which tells of lost memory, stopped the adapter: it was an operation of WDDM 1.
+    losses_stop: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+        let asked = record!(args);
+        if asked.Operation == Operation::DXGK_OPERATION_TRANSFER {
+            asked.Transfer_mut().TransferSize = 4096;
+        }
+        own!(DxgkDdiBuildPagingBuffer(adapter, args))
+    }
+
+    /// A transfer of no bytes was built as a copy.
+    losses_copied: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+        let asked = record!(args);
+        if asked.Operation == Operation::DXGK_OPERATION_VIRTUAL_TRANSFER {
+            let size = &mut asked.TransferVirtual_mut().TransferSizeInBytes;
+            *size = (*size).max(8);
+        }
+        own!(DxgkDdiBuildPagingBuffer(adapter, args))
+    }
+
     /// Fills [`CONTEXTS`].
     notes_contexts: DxgkDdiCreateContext(device: HANDLE, args: *mut DXGKARG_CREATECONTEXT) -> NTSTATUS {
         let status = own!(DxgkDdiCreateContext(device, args));

@@ -8,6 +8,7 @@ mod notices;
 mod queues;
 mod recovery;
 mod start;
+mod testing;
 
 use crate::{Wrong, play};
 use core::ffi::c_void;
@@ -74,8 +75,12 @@ pub const TABLE: &[Broken] = &[
     // Kernel-mode queues.
     image("SuspendsNothing", queues::suspends_nothing, &["DB-59"]),
     row("ForgetsBuffers", queues::forgets_buffers, &["DB-58"]),
+    image("TablesStayLost", recovery::tables_stay_lost, &["TA-04"]),
+    row("TablesStayLostWithoutPower", recovery::tables_stay_lost, &["RP-10"]),
     // Debug information.
     image("CollectWantsRoom", recovery::collect_wants_room, &["TE-23"]),
+    row("CollectsNotInReset", recovery::silent_in_reset, &["TE-23"]),
+    row("CollectsNotAsleep", recovery::silent_asleep, &["TE-23"]),
     image("WritesPayload", recovery::writes_payload, &["TE-24"]),
     image("BlamesNothing", recovery::blames_nothing, &["TE-33"]),
     row("RefusesBesideReset", recovery::refuses_beside, &["TE-34"]),
@@ -92,6 +97,13 @@ pub const TABLE: &[Broken] = &[
     row("RefusesSegmentProbe", start::refuses_segment_probe, &["ST-01"]),
     image("HidesNode", start::hides_node, &["ST-01"]),
     image("LeaksWithDevice", start::leaks_with_device, &["NF-01"]),
+    // Kernel-mode testing.
+    image("TestsAnywhere", testing::tests_anywhere, &["BI-20"]),
+    row("TestsInAnyVersion", testing::tests_in_any_version, &["BI-20"]),
+    image("FillsWithZeros", testing::fills_with_zeros, &["BI-20"]),
+    row("TestsUnmeasured", testing::tests_unmeasured, &["BI-20"]),
+    row("BuildsAnything", testing::builds_anything, &["BI-20"]),
+    row("TestProgressMissing", testing::test_progress_missing, &["BI-20"]),
     // What shows that fuzzers can find something.
     row("LeaksBesideThunks", start::leaks_with_device, &["the fuzzer thunks"]),
     row("LeaksBesideRings", start::leaks_with_device, &["the fuzzer rings"]),

@@ -69,6 +69,11 @@ impl NodeInfo {
         self.metadata.Flags.RingBufferFenceRelease()
     }
 
+    /// Whether the driver builds command buffers for kernel-mode tests of the node.
+    pub fn builds_tests(&self) -> bool {
+        self.metadata.Flags.SupportBuildTestCommandBuffer()
+    }
+
     /// Buffers that may be in flight per queue; 0: no limit.
     pub fn max_in_flight(&self) -> u32 {
         self.metadata.Flags.MaxInFlightHwQueueBuffers()

@@ -5,7 +5,7 @@ use nt_model::{Details, Rule};
 use wddm_abi::{DXGK_FEATURE_ID, DXGKDDI_INTERFACE_VERSION_WDDM2_0, DXGKDDI_INTERFACE_VERSION_WDDM2_4};
 
 use super::Adapter;
-use super::caps::{Caps, Segment};
+use super::caps::{Caps, NodeInfo, Segment};
 use crate::rules::caps as rule;
 use crate::rules::start::FEATURE_UNUSED;
 
@@ -97,6 +97,7 @@ fn judge_unused(adapter: &Adapter, caps: &Caps) -> Vec<Verdict> {
         (DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH, caps.has_hardware_scheduling()),
         (DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE, caps.has_native_fences()),
         (DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION, caps.has_user_mode_submission()),
+        (DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING, caps.nodes.iter().any(NodeInfo::builds_tests)),
     ];
     let unused = |(id, used)| (&FEATURE_UNUSED, used, format!("{id:?} is enabled, and no capability shows it"));
     uses.into_iter().filter(|(id, _)| adapter.feature(*id).enabled).map(unused).collect()

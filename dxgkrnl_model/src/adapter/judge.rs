@@ -206,7 +206,7 @@ impl Adapter {
     fn judge_features(&self, caps: &Caps) -> Vec<Verdict> {
         let strict = self.personality().strict_advertising;
         let enabled = |id| self.feature(id).enabled;
-        let testing = caps.nodes.iter().any(|node| node.metadata.Flags.SupportBuildTestCommandBuffer());
+        let testing = caps.nodes.iter().any(NodeInfo::builds_tests);
         let cases: [(&'static Rule, bool, DXGK_FEATURE_ID, bool); 4] = [
             (&FEATURE_NATIVE_FENCE, caps.has_native_fences(), DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE, true),
             (&FEATURE_HWSCH, caps.has_hardware_scheduling(), DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH, strict),

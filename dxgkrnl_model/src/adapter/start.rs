@@ -98,6 +98,7 @@ impl Adapter {
         match result {
             Ok(()) => {
                 self.set_state(AdapterState::Started);
+                self.features.ask_for_testing(self);
                 self.scheduling_logs.start(self);
                 crate::interrupt::probe_foreign_interrupt(self);
                 crate::calibration::calibrate(self);

@@ -62,6 +62,7 @@ impl LocalPage {
                 })?
                 .ok()?,
         }
+        manager.value_pages.lock().insert((segment, address));
         Some(page)
     }
 }
@@ -69,6 +70,7 @@ impl LocalPage {
 impl Drop for LocalPage {
     fn drop(&mut self) {
         if let Some(manager) = self.manager.upgrade() {
+            manager.value_pages.lock().remove(&(self.segment, self.address));
             manager.free_in_segment(self.segment, self.offset);
         }
     }

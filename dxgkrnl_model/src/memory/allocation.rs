@@ -10,6 +10,7 @@
 //! system memory through page table entries with segment 0. Existing system memory and sections are not accepted.
 
 mod create;
+pub(crate) mod standard;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -53,6 +54,8 @@ pub(crate) struct Placement {
 pub(crate) struct Allocation {
     adapter: Arc<Adapter>,
     driver: AtomicUsize,
+    /// The driver does not know it.
+    is_standard: bool,
     /// Bytes, a multiple of the page size.
     size: u64,
     pub(crate) alignment: u64,
@@ -223,6 +226,9 @@ impl OpenAllocation {
         }
         self.unlock_all();
         super::residency::forget(self);
+        if self.allocation.is_standard {
+            return self.allocation.leave();
+        }
         let adapter = self.device.adapter();
         let handles = batch(adapter, self.device_specific());
         let mut arguments = DXGKARG_CLOSEALLOCATION::zeroed();
@@ -331,6 +337,11 @@ impl Allocation {
         self.driver.load(Ordering::Acquire)
     }
 
+    /// Returns whether the driver does not know it.
+    pub(crate) fn is_standard(&self) -> bool {
+        self.is_standard
+    }
+
     /// Returns whether the allocation is resident now: not evicted.
     pub(crate) fn is_resident(&self) -> bool {
         self.placement.lock().place != Place::Evicted
@@ -366,6 +377,9 @@ impl Allocation {
     /// `DxgkDdiDestroyAllocation`: no device has it any more, and no NT handle leads to it.
     fn destroy(self: &Arc<Self>) {
         super::residency::release_everything(self);
+        if self.is_standard {
+            return self.adapter.kernel().free_pages(&self.backing);
+        }
         let driver = self.driver.swap(0, Ordering::AcqRel);
         if driver == 0 {
             return;

@@ -149,6 +149,16 @@ impl Privileged {
         }
     }
 
+    /// The page tables of the space begin anew. On the paging worker.
+    pub(crate) fn begin_anew(
+        &self,
+        adapter: &Arc<Adapter>,
+        manager: &Arc<Manager>,
+        process: usize,
+    ) -> Result<(), PagingError> {
+        self.space.begin_anew(adapter, manager, process)
+    }
+
     /// Gives back buffers and tables. Nothing may run in the space any more.
     pub(crate) fn take_down(&self, manager: &Manager) {
         self.pager.clear();

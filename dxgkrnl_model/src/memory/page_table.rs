@@ -181,6 +181,54 @@ impl PageTables {
         all
     }
 
+    /// Where every table is, with its level.
+    pub(crate) fn places(&self) -> Vec<(TableMemory, usize)> {
+        fn collect(table: &Table, into: &mut Vec<(TableMemory, usize)>) {
+            table.children.values().for_each(|child| collect(child, into));
+            into.push((table.memory.clone(), table.level));
+        }
+        let mut all = Vec::new();
+        if let Some(root) = &self.root {
+            collect(root, &mut all);
+        }
+        all
+    }
+
+    /// The updates that make every table anew, children first: invalid entries, then those that name tables.
+    pub(crate) fn anew(&self) -> Vec<Update> {
+        let mut updates = Vec::new();
+        if let Some(root) = &self.root {
+            self.table_anew(root, 0, self.root_entries, &mut updates);
+        }
+        updates
+    }
+
+    fn table_anew(&self, table: &Table, address: u64, count: u64, updates: &mut Vec<Update>) {
+        let shift = self.mmu.shift(table.level);
+        for (index, child) in &table.children {
+            self.table_anew(child, address + (index << shift), self.mmu.entries(child.level), updates);
+        }
+        let invalid = initial(table.level, table.memory.clone(), table.window, count, address);
+        updates.push(invalid.clone());
+        let mut children = table.children.iter().peekable();
+        while let Some((start, child)) = children.next() {
+            let mut entries = vec![names(self.address, &child.memory)];
+            let mut end = start + 1;
+            while let Some((_, next)) = children.next_if(|(index, _)| **index == end) {
+                entries.push(names(self.address, &next.memory));
+                end += 1;
+            }
+            updates.push(Update {
+                initial: false,
+                start: *start,
+                count: end - start,
+                entries,
+                address: address + (start << shift),
+                ..invalid.clone()
+            });
+        }
+    }
+
     /// An update with an entry that drivers need not know, next to what `updates` store. `None`: there is no place for
     /// it.
     ///
@@ -279,6 +327,16 @@ impl PageTables {
     }
 }
 
+/// The entry that names a table.
+fn names(form: PteAddress, memory: &TableMemory) -> DXGK_PTE {
+    let (segment, physical) = memory.physical();
+    let mut entry = DXGK_PTE::zeroed();
+    entry.set_Valid(true);
+    entry.set_Segment(segment.into());
+    entry.set_PageTableAddress(in_form(form, physical));
+    entry
+}
+
 /// The update that makes a new table's entries invalid.
 fn initial(level: usize, memory: TableMemory, window: u64, count: u64, address: u64) -> Update {
     Update {
@@ -352,15 +410,10 @@ impl Spread<'_> {
         let bytes = self.mmu.levels.get(level).map_or(0, |level| u64::from(level.PageTableSizeInBytes));
         let Some((memory, window)) = source.allocate(level, bytes) else { return false };
         updates.push(initial(level, memory.clone(), window, self.mmu.entries(level), address));
-        let (segment, physical) = memory.physical();
-        let mut entry = DXGK_PTE::zeroed();
-        entry.set_Valid(true);
-        entry.set_Segment(segment.into());
-        entry.set_PageTableAddress(in_form(self.form, physical));
         updates.push(Update {
             initial: false,
             start: index,
-            entries: vec![entry],
+            entries: vec![names(self.form, &memory)],
             ..initial(table.level, table.memory.clone(), table.window, 1, address)
         });
         table.children.insert(index, Table { level, memory, window, children: BTreeMap::new() });

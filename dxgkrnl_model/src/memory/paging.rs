@@ -7,6 +7,8 @@
 //! Chosen: STATUS_GRAPHICS_ALLOCATION_BUSY has no meaning for the operations here, none of which has an
 //! `AllocationIsIdle` flag, and breaks a rule.
 
+mod notice;
+
 use std::sync::Arc;
 
 use wddm_abi::{
@@ -78,9 +80,16 @@ pub(crate) enum Op {
         address: u64,
         value: u64,
     },
+    /// The content of an allocation that lies in a segment is lost.
+    Lost {
+        allocation: usize,
+        segment: u32,
+        address: u64,
+        by_address: bool,
+    },
     /// Copies of entries between page tables that the privileged space of a process shows.
     CopyEntries(Vec<DXGK_BUILDPAGINGBUFFER_COPY_RANGE>),
-    /// One that the driver need not know, with a record of zeros.
+    /// One that the driver need not know, with a record of zeros but for the size of a transfer.
     Stray(DXGK_BUILDPAGINGBUFFER_OPERATION),
 }
 
@@ -119,6 +128,8 @@ impl Op {
             Self::UnmapAperture { .. } => Operation::DXGK_OPERATION_UNMAP_APERTURE_SEGMENT,
             Self::NotifyResidency { .. } => Operation::DXGK_OPERATION_NOTIFY_RESIDENCY,
             Self::Signal { .. } => Operation::DXGK_OPERATION_SIGNAL_MONITORED_FENCE,
+            Self::Lost { by_address: true, .. } => Operation::DXGK_OPERATION_VIRTUAL_TRANSFER,
+            Self::Lost { .. } => Operation::DXGK_OPERATION_TRANSFER,
             Self::CopyEntries(_) => Operation::DXGK_OPERATION_COPY_PAGE_TABLE_ENTRIES,
             Self::Stray(operation) => *operation,
         }
@@ -130,10 +141,16 @@ impl Op {
             Self::Update { update, .. } => update.allocation.map(|(allocation, _)| allocation),
             Self::Fill { allocation, .. }
             | Self::Transfer { allocation, .. }
+            | Self::Lost { allocation, .. }
             | Self::NotifyResidency { allocation, .. } => Some(*allocation),
             Self::MapAperture { range, .. } | Self::UnmapAperture { range, .. } => Some(range.allocation),
             Self::Flush { .. } | Self::Signal { .. } | Self::CopyEntries(_) | Self::Stray(_) => None,
         }
+    }
+
+    /// Returns whether it says that content is lost.
+    fn is_of_lost_content(&self) -> bool {
+        matches!(self, Self::Lost { .. })
     }
 
     /// Puts the operation's part into the arguments. Pointers lead into `self`.
@@ -219,6 +236,21 @@ impl Op {
                 op.NumRanges = ranges.len() as u32;
                 op.pRanges = ranges.as_ptr().cast_mut();
             }
+            Self::Lost { allocation, by_address: true, .. } => {
+                let op = arguments.TransferVirtual_mut();
+                op.hAllocation = handle(*allocation);
+                op.TransferDirection = DXGK_MEMORY_TRANSFER_DIRECTION::DXGK_MEMORY_TRANSFER_LOCAL_TO_SYSTEM;
+            }
+            Self::Lost { allocation, segment, address, .. } => {
+                let op = arguments.Transfer_mut();
+                op.hAllocation = handle(*allocation);
+                op.Source.SegmentId = *segment;
+                op.Source.SegmentAddress_mut().QuadPart = address.cast_signed();
+            }
+            // Without bytes it would be a notice.
+            Self::Stray(DXGK_BUILDPAGINGBUFFER_OPERATION::DXGK_OPERATION_TRANSFER) => {
+                arguments.Transfer_mut().TransferSize = PAGE as usize
+            }
             Self::Stray(_) => (),
         }
     }
@@ -273,12 +305,14 @@ impl Buffer {
 pub(crate) struct Pager {
     size: usize,
     free: Lock<Vec<Buffer>>,
+    /// What operations are built in that tell the driver of lost memory.
+    spare: Lock<Option<Buffer>>,
 }
 
 impl Pager {
     /// Without buffers; `size` bytes each.
     pub(crate) fn new(size: usize) -> Self {
-        Self { size: size.max(16), free: Lock::new(Rank::Log, Vec::new()) }
+        Self { size: size.max(16), free: Lock::new(Rank::Log, Vec::new()), spare: Lock::new(Rank::Log, None) }
     }
 
     /// Pages of a buffer that the GPU sees.
@@ -288,20 +322,24 @@ impl Pager {
 
     /// Adds a buffer that the paging process sees at `gpu`. Its last page is not for the GPU.
     pub(crate) fn add(&self, block: Block, gpu: u64, private: usize) {
-        self.free.lock().push(Buffer {
-            block,
-            gpu,
-            private: Guarded::new(private, 0),
-            used: 0,
-            private_used: 0,
-            refers: Vec::new(),
-        });
+        let buffer = Self::buffer(block, gpu, private);
+        self.free.lock().push(buffer);
+    }
+
+    /// Adds the buffer for notices, as [`add`](Self::add).
+    pub(crate) fn add_spare(&self, block: Block, gpu: u64, private: usize) {
+        self.keep_spare(Self::buffer(block, gpu, private));
+    }
+
+    fn buffer(block: Block, gpu: u64, private: usize) -> Buffer {
+        Buffer { block, gpu, private: Guarded::new(private, 0), used: 0, private_used: 0, refers: Vec::new() }
     }
 
     /// Drops the buffers.
     pub(crate) fn clear(&self) {
         let buffers = std::mem::take(&mut *self.free.lock());
-        drop(buffers);
+        let spare = self.spare.lock().take();
+        drop((buffers, spare));
     }
 
     /// Operations that the driver does at once, without a buffer: the tables of the paging process.

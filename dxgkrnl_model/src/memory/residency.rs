@@ -92,7 +92,7 @@ fn show_everywhere(
 }
 
 /// Every process on the adapter.
-fn processes(adapter: &Arc<Adapter>) -> Vec<Arc<ProcessAdapter>> {
+pub(super) fn processes(adapter: &Arc<Adapter>) -> Vec<Arc<ProcessAdapter>> {
     let on = |process: Arc<crate::process::ProcessInner>| process.on_adapter(adapter);
     adapter.shared().processes().into_iter().filter_map(on).collect()
 }
@@ -108,9 +108,15 @@ pub(crate) fn make_resident(
         placement.references += 1;
         placement.place == Place::Evicted
     };
-    if !needed {
-        return Ok(());
-    }
+    if needed { move_in(adapter, manager, allocation) } else { Ok(()) }
+}
+
+/// Places an evicted allocation where the GPU reaches it. On the paging worker.
+pub(super) fn move_in(
+    adapter: &Arc<Adapter>,
+    manager: &Arc<Manager>,
+    allocation: &Arc<Allocation>,
+) -> Result<(), PagingError> {
     let place = choose(manager, allocation);
     match place {
         Place::Segment { .. } => page_in(adapter, manager, allocation, place)?,
@@ -167,7 +173,12 @@ pub(crate) fn evict(
     if last { move_out(adapter, manager, allocation) } else { Ok(()) }
 }
 
-fn move_out(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Arc<Allocation>) -> Result<(), PagingError> {
+/// Evicts an allocation, with its content. On the paging worker.
+pub(super) fn move_out(
+    adapter: &Arc<Adapter>,
+    manager: &Arc<Manager>,
+    allocation: &Arc<Allocation>,
+) -> Result<(), PagingError> {
     let place = allocation.placement.lock().place;
     allocation.placement.lock().place = Place::Evicted;
     let shown = show_everywhere(adapter, manager, allocation);
@@ -226,32 +237,35 @@ fn copy(
     inward: bool,
 ) -> Result<(), PagingError> {
     pin(adapter, allocation, true);
-    let frames = allocation.backing().frames().into_iter().map(|frame| frame * PAGE).collect();
-    let run = || {
-        let system = manager.map_scratch(adapter, 0, frames)?;
-        let local = show_scratch(adapter, manager, id, address, allocation.size())?;
-        let (source, destination) = if inward { (system, local) } else { (local, system) };
-        let direction = if inward {
-            DXGK_MEMORY_TRANSFER_DIRECTION::DXGK_MEMORY_TRANSFER_SYSTEM_TO_LOCAL
-        } else {
-            DXGK_MEMORY_TRANSFER_DIRECTION::DXGK_MEMORY_TRANSFER_LOCAL_TO_SYSTEM
-        };
-        let transfer = Op::Transfer {
-            allocation: allocation.driver_handle(),
-            offset: 0,
-            size: allocation.size(),
-            source,
-            destination,
-            direction,
-        };
-        let copied = manager.pager.run(adapter, &[transfer]);
-        manager.unmap_for_system(adapter, system, allocation.size() / PAGE);
-        manager.unmap_for_system(adapter, local, allocation.size() / PAGE);
-        copied
-    };
-    let result = run();
+    let frames = allocation.backing().frames();
+    let result = transfer(adapter, manager, allocation.driver_handle(), frames, (id, address), inward);
     pin(adapter, allocation, false);
     result
+}
+
+/// Copies between page frames and a place in a segment. `allocation`: the driver's handle, or 0.
+pub(super) fn transfer(
+    adapter: &Arc<Adapter>,
+    manager: &Arc<Manager>,
+    allocation: usize,
+    frames: Vec<u64>,
+    (id, address): (u32, u64),
+    inward: bool,
+) -> Result<(), PagingError> {
+    let pages = frames.len() as u64;
+    let system = manager.map_scratch(adapter, 0, frames.into_iter().map(|frame| frame * PAGE).collect())?;
+    let local = show_scratch(adapter, manager, id, address, pages * PAGE)?;
+    let (source, destination) = if inward { (system, local) } else { (local, system) };
+    let direction = if inward {
+        DXGK_MEMORY_TRANSFER_DIRECTION::DXGK_MEMORY_TRANSFER_SYSTEM_TO_LOCAL
+    } else {
+        DXGK_MEMORY_TRANSFER_DIRECTION::DXGK_MEMORY_TRANSFER_LOCAL_TO_SYSTEM
+    };
+    let transfer = Op::Transfer { allocation, offset: 0, size: pages * PAGE, source, destination, direction };
+    let copied = manager.pager.run(adapter, &[transfer]);
+    manager.unmap_for_system(adapter, system, pages);
+    manager.unmap_for_system(adapter, local, pages);
+    copied
 }
 
 fn notify(
@@ -301,7 +315,7 @@ fn unmap_aperture(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &A
     unmapped
 }
 
-fn aperture_range(allocation: &Allocation, segment: u32, first: u64) -> ApertureRange {
+pub(super) fn aperture_range(allocation: &Allocation, segment: u32, first: u64) -> ApertureRange {
     ApertureRange { allocation: allocation.driver_handle(), segment, first, pages: allocation.size() / PAGE }
 }
 
@@ -314,7 +328,7 @@ fn mdl_of(adapter: &Adapter, allocation: &Allocation) -> Option<Mdl> {
 }
 
 /// Rotates CPU mappings of an allocation that has moved.
-fn remap_locks(adapter: &Arc<Adapter>, allocation: &Arc<Allocation>) {
+pub(super) fn remap_locks(adapter: &Arc<Adapter>, allocation: &Arc<Allocation>) {
     for process in adapter.shared().processes() {
         for open in process.opens_of(allocation) {
             let address = open.lock.lock().0;

@@ -7,6 +7,9 @@
 //! the touched range follows every change of entries that were valid, and every other change unless the driver's
 //! `InvalidTlbEntriesNotCached` says that it need not.
 
+mod anew;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wddm_abi::{DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_PAGETABLEUPDATEMODE, DXGK_PTE, DXGKARG_GETROOTPAGETABLESIZE};
@@ -30,6 +33,8 @@ pub(crate) const PAGING_SPACE: u64 = 1 << 30;
 pub(crate) struct AddressSpace {
     ranges: Lock<Ranges>,
     tables: Lock<Option<PageTables>>,
+    /// What entries of the system's ranges are, by their first address: pages, content, purpose.
+    noted: Lock<BTreeMap<u64, (u64, Content, Purpose)>>,
     is_paging: bool,
     /// `DxgkDdiCreateProcess` runs: the driver may reserve ranges.
     creating: std::sync::atomic::AtomicBool,
@@ -54,6 +59,7 @@ impl AddressSpace {
         Self {
             ranges: Lock::new(Rank::Va, Ranges::new(bits)),
             tables: Lock::new(Rank::Segment, tables),
+            noted: Lock::new(Rank::Log, BTreeMap::new()),
             is_paging,
             creating: std::sync::atomic::AtomicBool::new(false),
         }
@@ -183,6 +189,7 @@ impl AddressSpace {
         }
         let old = self.tables.lock().replace(tables);
         drop(old);
+        self.note(address, pages, content, purpose);
         let Some(updates) = updates else { return Err(source.error()) };
         self.run(adapter, manager, process, updates, Some((address, address + pages * PAGE)))
     }

@@ -65,12 +65,17 @@ pub(super) fn create(
 
 fn add_buffers(adapter: &Arc<Adapter>, manager: &Arc<Manager>) -> Result<(), NTSTATUS> {
     let pages = manager.pager.pages();
-    for _ in 0..BUFFERS {
+    for index in 0..=BUFFERS {
         // One page more than the GPU sees, to be watched.
         let block = manager.pool.allocate_block(pages + 1).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         let frames = (0..pages).map(|index| block.object().frame(index)).collect();
         let gpu = manager.map_for_system(adapter, frames, Protection::READ_WRITE).map_err(status)?;
-        manager.pager.add(block, gpu, manager.caps.paging_private_size as usize);
+        let private = manager.caps.paging_private_size as usize;
+        if index < BUFFERS {
+            manager.pager.add(block, gpu, private);
+        } else {
+            manager.pager.add_spare(block, gpu, private);
+        }
     }
     Ok(())
 }

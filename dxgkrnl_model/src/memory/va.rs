@@ -225,6 +225,11 @@ impl Ranges {
         self.map.range(base..).take_while(|(_, range)| range.base == base).map(|(_, range)| range.size).sum()
     }
 
+    /// Every range, with its address.
+    pub(crate) fn all(&self) -> Vec<(u64, Range)> {
+        self.map.iter().map(|(at, range)| (*at, range.clone())).collect()
+    }
+
     /// Every place where `allocation` is mapped: address, offset, size, protection.
     pub(crate) fn mappings_of(&self, allocation: &Arc<Allocation>) -> Vec<(u64, Range)> {
         let is_it = |range: &Range| matches!(&range.used, Use::Allocation { allocation: other, .. } if Arc::ptr_eq(other, allocation));

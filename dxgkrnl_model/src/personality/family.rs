@@ -9,9 +9,9 @@ use std::str::FromStr;
 use nt_model::DpcDelivery;
 
 use super::{
-    Affinity, Build, FlushEnd, HandleReadings, HwContexts, KernelProgress, LogReplacement, LogWakes, MS, PacketCap,
-    Personality, PhysicalAdapterCaps, ProgressFenceHandle, ProgressOpened, PteAddress, Residency, RingHandle,
-    SchedulingLogs, SystemProcesses,
+    Affinity, Build, FlushEnd, HandleReadings, HwContexts, KernelProgress, LogReplacement, LogWakes, LostBy, MS,
+    PacketCap, Personality, PhysicalAdapterCaps, ProgressFenceHandle, ProgressOpened, PteAddress, Residency,
+    RingHandle, SchedulingLogs, SystemProcesses,
 };
 
 /// A choice that a real Windows may make otherwise than the default.
@@ -240,6 +240,12 @@ readings! {
     "doorbells-destroyed-locked", "DxgkCbDisconnectDoorbell waits for DxgkDdiDestroyDoorbell of the same doorbell",
         "none: no page says what the OS holds while it calls the function":
         destroys_locked = true;
+    "lost-by-address", "content that a reset loses is a virtual transfer of no bytes",
+        "article thread-synchronization-and-tdr has DXGK_OPERATION_TRANSFER; no page says which of the two it is with GPU virtual addresses":
+        lost_by = LostBy::Address;
+    "no-test-signing", "the machine runs no code that is signed for tests: there is no kernel-mode testing",
+        "article kernel-mode-testing-of-wddm-features, testing availability":
+        test_signing = false;
 }
 
 /// Which member of the family is played.
@@ -328,7 +334,7 @@ mod tests {
     use super::*;
 
     /// The readings of seed 3, on every machine. A reading that is added or removed may change them.
-    const SEED_3: [&str; 24] = [
+    const SEED_3: [&str; 26] = [
         "obsolete-contexts",
         "progress-at-48",
         "progress-nowhere",
@@ -353,6 +359,8 @@ mod tests {
         "preempts-late",
         "hasty-preemption",
         "doorbells-destroyed-locked",
+        "lost-by-address",
+        "no-test-signing",
     ];
 
     #[test]

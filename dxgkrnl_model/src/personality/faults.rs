@@ -84,6 +84,8 @@ pub struct FaultPlan {
     pub neighbour: Option<Neighbour>,
     /// FLUSH_TLB names no process, or none that there is.
     pub stray_flushes: Option<StrayFlush>,
+    /// The kernel refuses to say whether it runs code that is signed for tests.
+    pub signing_untold: bool,
     /// What the bytes of `Reserved` members hold in what DDIs of native fences are given, and the reserved bits of
     /// their flags.
     pub reserved: u8,

@@ -152,6 +152,19 @@ impl ProcessAdapter {
         self.space.initialize(adapter, manager, self.driver_handle())
     }
 
+    /// Its page tables begin anew: their memory was lost. On the paging worker.
+    pub(crate) fn tables_begin_anew(&self, adapter: &Arc<Adapter>, manager: &Arc<Manager>) -> Result<(), PagingError> {
+        let driver = self.driver_handle();
+        if driver == 0 {
+            return Ok(());
+        }
+        self.space.begin_anew(adapter, manager, driver)?;
+        match self.privileged() {
+            Some(privileged) => privileged.begin_anew(adapter, manager, driver),
+            None => Ok(()),
+        }
+    }
+
     /// Gives page table entries a content. On the paging worker, or before it runs.
     pub(crate) fn set_entries(
         &self,

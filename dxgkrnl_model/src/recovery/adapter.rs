@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nt_model::Details;
-use wddm_abi::NTSTATUS;
+use wddm_abi::{NTSTATUS, ntstatus};
 
 use super::journal::Record;
 use super::steps::{Reason, Step, What};
@@ -19,6 +19,7 @@ use super::{collect, packet};
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
+use crate::memory::lost::{self, Loss};
 use crate::rules::tdr::{TDR_ADAPTER, TDR_DDI_DELAY, TDR_LIMIT};
 use crate::vidsch::dpc::give_back;
 use crate::vidsch::packet::Packet;
@@ -41,7 +42,8 @@ pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
         if !adapter.rules().is_stopped() {
             // Windows stops here, too.
             let inside = u64::from(adapter.threads_inside());
-            let details = Details::new(format!("{inside} threads are inside the driver")).params([inside, 0, 0]);
+            let text = format!("{inside} threads are inside the driver");
+            let details = details(adapter, text, ntstatus::STATUS_SUCCESS, inside);
             adapter.rules().broken_fatally(&TDR_DDI_DELAY, details);
         }
         return;
@@ -57,10 +59,13 @@ pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
         crate::interrupt::forget_node(adapter, node.ordinal as usize);
     }
     adapter.scheduling_logs.forgive(None);
+    // In the clean-up between the two calls.
+    record.step(Step::Evicted(lost::memory_is_gone(adapter, Loss::Reset)));
     super::pass(adapter, adapter.personality().gates.restart.as_ref());
     let restarted = ddi::status(call_ddi!(adapter, DxgkDdiRestartFromTimeout(miniport)));
     judge(adapter, "DxgkDdiRestartFromTimeout", restarted);
     record.step(Step::RestartFromTimeout(restarted));
+    lost::tables_begin_anew(adapter);
     drop(alone);
     let devices = adapter.devices();
     for device in &devices {
@@ -103,12 +108,22 @@ fn count(adapter: &Adapter) {
         adapter.rules().count(&TDR_LIMIT);
     } else {
         // Windows stops here, too: an adapter that is reset for ever would keep everybody waiting for ever.
-        let details = Details::new(format!("{recent} resets")).params([recent as u64, 0, 0]);
+        let details = details(adapter, format!("{recent} resets"), ntstatus::STATUS_SUCCESS, recent as u64);
         adapter.rules().broken_fatally(&TDR_LIMIT, details);
     }
 }
 
 fn judge(adapter: &Adapter, ddi: &str, status: NTSTATUS) {
     let fine = ddi::succeeded(status);
-    adapter.rules().check(&TDR_ADAPTER, fine, || format!("{ddi}: {status:?}"));
+    adapter.rules().check(&TDR_ADAPTER, fine, || details(adapter, format!("{ddi}: {status:?}"), status, 0));
+}
+
+/// With the parameters of bug check 0x116 behind the first: a pointer into the driver; the status of the function that
+/// failed, 0 where none did; and what Windows keeps for itself, here a count.
+///
+/// Source: bug check 0x116, VIDEO_TDR_ERROR.
+fn details(adapter: &Adapter, text: String, status: NTSTATUS, count: u64) -> Details {
+    let driver = adapter.table().DxgkDdiResetFromTimeout.map_or(0, |function| function as usize);
+    // CAST: an address; sign-extended, as debuggers show it.
+    Details::new(text).params([driver as u64, i64::from(status.0) as u64, count])
 }

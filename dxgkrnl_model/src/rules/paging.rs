@@ -99,6 +99,24 @@ rules! {
         bugcheck: (0x10E, 0xB),
         fix: "handle everything else inside; ask for more buffer when there is none",
     }
+    /// Memory that lost its content.
+    PAGING_LOST = "DXG-PAGING-LOST" {
+        title: "for a transfer of no bytes, by which VidMm says between DxgkDdiResetFromTimeout and \
+            DxgkDdiRestartFromTimeout that the content of an allocation is lost, DxgkDdiBuildPagingBuffer builds nothing",
+        source: "article thread-synchronization-and-tdr (such calls should not access the GPU unless absolutely \
+            necessary)",
+        bugcheck: none,
+        fix: "return STATUS_SUCCESS for a transfer whose size is 0, and leave pDmaBuffer as it is",
+    }
+    /// Page tables that begin anew.
+    PAGING_ANEW = "DXG-PAGING-ANEW" {
+        title: "when page tables begin anew, because their memory was lost, every entry is written: those of the paging \
+            process by the CPU, at once, also long after the adapter was initialized",
+        source: "article system-paging-process (initialized at adapter initialization and every time after the memory \
+            content is lost)",
+        bugcheck: none,
+        fix: "carry out each UPDATE_PAGE_TABLE, whatever the driver believes to be in the table",
+    }
     /// Overrun of the DMA buffer.
     PAGING_OVERRUN = "DXG-PAGING-OVERRUN" {
         title: "DxgkDdiBuildPagingBuffer writes within DmaSize and leaves pDmaBuffer within the buffer",

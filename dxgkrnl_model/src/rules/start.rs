@@ -171,7 +171,8 @@ rules! {
     /// A feature that was enabled and is not used.
     FEATURE_UNUSED = "DXG-FEATURE-UNUSED" {
         title: "a feature that driver and OS have enabled is used: HWSCH by a node's ContextSchedulingSupported, \
-            NATIVE_FENCE by NativeGpuFence, USER_MODE_SUBMISSION by a node's UserModeSubmission",
+            NATIVE_FENCE by NativeGpuFence, USER_MODE_SUBMISSION by a node's UserModeSubmission, KERNEL_MODE_TESTING by \
+            a node's SupportBuildTestCommandBuffer",
         source: "article querying-wddm-feature-support-and-enablement (a driver says what it supports on the current \
             configuration); what an OS does with a feature that it enabled and no capability shows is not documented",
         bugcheck: none,

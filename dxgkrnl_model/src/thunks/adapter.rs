@@ -275,10 +275,11 @@ fn registry_info(adapter: &Adapter, address: usize, size: usize) -> Outcome {
 
 /// `D3DKMT_ESCAPE_TDRDBGCTRL`: forces a reset, or changes how recovery behaves. Returns when the reset is over.
 ///
-/// Source: DDI pages D3DKMT_TDRDBGCTRLTYPE, D3DKMT_TDRDBGCTRL_ESCAPE, DXGK_TDR_TYPE (zero data forces one, too).
-/// Chosen: what simulates timeouts of displays is refused for an adapter without any; breaks into a debugger that is
-/// not there change nothing; a process that was not made one that may
-/// ([`Process::trust`](crate::process::Process::trust)) is refused.
+/// Source: DDI pages D3DKMT_ESCAPE (disabled unless TdrTestMode is 1), D3DKMT_TDRDBGCTRLTYPE, D3DKMT_TDRDBGCTRL_ESCAPE,
+/// DXGK_TDR_TYPE (zero data forces one, too). Chosen: without TdrTestMode the status is STATUS_NOT_SUPPORTED; what
+/// simulates timeouts of displays is refused for an adapter without any; breaks into a debugger that is not there
+/// change nothing; a process that was not made one that may ([`Process::trust`](crate::process::Process::trust)) is
+/// refused.
 fn control_recovery(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
     use D3DKMT_TDRDBGCTRLTYPE as Control;
     if !call.process.is_trusted() {
@@ -286,6 +287,9 @@ fn control_recovery(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
     }
     let part = adapter(call, record.hAdapter)?;
     let adapter = part.adapter();
+    if !adapter.personality().tdr.test_mode {
+        return Err(ntstatus::STATUS_NOT_SUPPORTED);
+    }
     let size = (record.PrivateDriverDataSize as usize).min(size_of::<D3DKMT_TDRDBGCTRL_ESCAPE>());
     let mut data = D3DKMT_TDRDBGCTRL_ESCAPE::zeroed();
     let given = capture::bytes(record.pPrivateDriverData.expose_provenance(), size)?;
@@ -318,6 +322,9 @@ fn control_recovery(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
 /// other thread is in it.
 fn escape(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
     match record.Type {
+        D3DKMT_ESCAPETYPE::D3DKMT_ESCAPE_DRIVERPRIVATE if record.Flags.DriverKnownEscape() => {
+            return super::testing::escape(call, record);
+        }
         D3DKMT_ESCAPETYPE::D3DKMT_ESCAPE_DRIVERPRIVATE => {}
         D3DKMT_ESCAPETYPE::D3DKMT_ESCAPE_TDRDBGCTRL => return control_recovery(call, record),
         _ => return Err(ntstatus::STATUS_NOT_SUPPORTED),

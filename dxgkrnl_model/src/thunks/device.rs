@@ -5,11 +5,12 @@ use std::sync::Arc;
 use wddm_abi::{
     D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEDEVICE, D3DKMT_DESTROYCONTEXT,
     D3DKMT_DESTROYDEVICE, D3DKMT_DEVICESTATE_TYPE, D3DKMT_GETDEVICESTATE, D3DKMT_SUBMITCOMMAND,
-    DXGK_CREATECONTEXTFLAGS, DXGK_FEATURE_ID, NTSTATUS, ntstatus,
+    DXGK_CREATECONTEXTFLAGS, NTSTATUS, ntstatus,
 };
 
+use super::testing::{made, refuses_tests};
 use super::{Call, DONE, INVALID, capture, thunks};
-use crate::adapter::{Adapter, Place};
+use crate::adapter::Place;
 use crate::context::Context;
 use crate::device::{Device, DeviceState};
 use crate::handle::HandleType;
@@ -62,14 +63,6 @@ fn driver_flags(user: D3DDDI_CREATECONTEXTFLAGS) -> DXGK_CREATECONTEXTFLAGS {
     flags.set_HwQueueSupported(user.HwQueueSupported());
     flags.set_TestContext(user.TestContext());
     flags
-}
-
-/// Returns whether user mode asks for a context or a queue for kernel-mode testing (`asked`) although that feature is
-/// not enabled on the adapter.
-///
-/// Source: article kernel-mode-testing, "Testing availability".
-pub(super) fn refuses_tests(adapter: &Adapter, asked: bool) -> bool {
-    asked && !adapter.feature(DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING).enabled
 }
 
 /// The number of the node that user mode names by its ordinal and by the engine's number.
@@ -142,12 +135,16 @@ thunks! {
         let mut private = private(address, record.PrivateDriverDataSize)?;
         let flags = driver_flags(record.Flags);
         let (node, affinity) = (number, record.EngineAffinity);
+        let (adapter, bare) = (device.adapter(), record.Flags.TestContext() && private.is_empty());
         let object = if hardware {
-            let context = HwContext::create(&device, node, affinity, Way::CreateContext(flags), &mut private)?;
+            let way = Way::CreateContext(flags);
+            let make = || HwContext::create(&device, node, affinity, way, &mut private);
+            let context = made(adapter, node, bare, make)?;
             context.commands().set_null_rendering(record.Flags.NullRendering());
             UserObject::HwContext(context)
         } else {
-            let context = Context::create(&device, node, affinity, &mut private, flags)?;
+            let make = || Context::create(&device, node, affinity, &mut private, flags);
+            let context = made(adapter, node, bare, make)?;
             context.commands().set_null_rendering(record.Flags.NullRendering());
             device.adapter().scheduler.add_context(&context);
             UserObject::Context(context)

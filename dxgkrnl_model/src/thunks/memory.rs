@@ -5,8 +5,9 @@ use std::sync::Arc;
 use wddm_abi::{
     D3DDDI_ALLOCATIONINFO2, D3DDDI_DESTROYPAGINGQUEUE, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS,
     D3DDDI_RESERVEGPUVIRTUALADDRESS, D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE, D3DKMT_CREATEALLOCATION,
-    D3DKMT_CREATEPAGINGQUEUE, D3DKMT_DESTROYALLOCATION2, D3DKMT_EVICT, D3DKMT_FREEGPUVIRTUALADDRESS, D3DKMT_LOCK2,
-    D3DKMT_UNLOCK2, NTSTATUS, Plain, ntstatus,
+    D3DKMT_CREATEPAGINGQUEUE, D3DKMT_CREATESTANDARDALLOCATION, D3DKMT_DESTROYALLOCATION2, D3DKMT_EVICT,
+    D3DKMT_FREEGPUVIRTUALADDRESS, D3DKMT_LOCK2, D3DKMT_STANDARDALLOCATIONTYPE, D3DKMT_UNLOCK2, NTSTATUS, Plain,
+    ntstatus,
 };
 
 use super::device::{device, private};
@@ -14,7 +15,7 @@ use super::{Call, DONE, INVALID, Outcome, capture, thunks};
 use crate::adapter::Adapter;
 use crate::device::Device;
 use crate::handle::HandleType;
-use crate::memory::allocation::{self, OpenAllocation, Request};
+use crate::memory::allocation::{self, OpenAllocation, Request, standard};
 use crate::memory::companion;
 use crate::memory::paging_queue::{self, MapRequest, PagingQueue};
 use crate::memory::va::{PAGE, Protection, Wanted};
@@ -299,6 +300,9 @@ fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
     if flags.Reserved() != 0 || record.NumAllocations == 0 || record.NumAllocations > MOST_MADE {
         return Err(INVALID);
     }
+    if flags.StandardAllocation() {
+        return create_standard(call, &device, record);
+    }
     if flags.bits0 & !KNOWN_FLAGS != 0 {
         return Err(ntstatus::STATUS_NOT_SUPPORTED);
     }
@@ -326,5 +330,21 @@ fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
         capture::store(at, info.as_bytes())?;
     }
     record.hResource = created.resource;
+    DONE
+}
+
+/// A standard allocation: the internal backing store, alone and without private data.
+fn create_standard(call: &Call, device: &Arc<Device>, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
+    const KIND: D3DKMT_STANDARDALLOCATIONTYPE =
+        D3DKMT_STANDARDALLOCATIONTYPE::D3DKMT_STANDARDALLOCATIONTYPE_INTERNALBACKINGSTORE;
+    let wanted: D3DKMT_CREATESTANDARDALLOCATION = capture::read(record.pStandardAllocation().expose_provenance())?;
+    if wanted.Type != KIND || record.NumAllocations != 1 || record.PrivateRuntimeDataSize != 0 {
+        return Err(ntstatus::STATUS_NOT_SUPPORTED);
+    }
+    let at = record.pAllocationInfo2().expose_provenance();
+    let mut info: D3DDDI_ALLOCATIONINFO2 = capture::read(at)?;
+    // CAST: D3DKMT_SIZE_T has 64 bits here.
+    info.hAllocation = standard::create(&call.process, device, wanted.ExistingHeapData().Size as u64)?;
+    capture::write(at, &info)?;
     DONE
 }

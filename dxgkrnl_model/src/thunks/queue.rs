@@ -9,6 +9,7 @@ use wddm_abi::{
 };
 
 use super::device::{device, node_of, private, submission};
+use super::testing::{made, refuses_tests};
 use super::{Call, DONE, INVALID, capture, thunks};
 use crate::doorbell::{Doorbell, PRIVATE_MAX, Request};
 use crate::handle::HandleType;
@@ -77,13 +78,18 @@ thunks! {
     fn D3DKMTCreateHwQueue(call, record: D3DKMT_CREATEHWQUEUE) {
         let context = call.process.hw_context(record.hHwContext).ok_or(INVALID)?;
         context.device().usable()?;
-        let testing = super::device::refuses_tests(context.device().adapter(), record.Flags.TestQueue());
-        if record.Flags.Reserved() != 0 || testing {
+        let adapter = context.device().adapter();
+        let for_tests = record.Flags.TestQueue();
+        // A test's buffers come from the kernel.
+        let both = for_tests && record.Flags.UserModeSubmission();
+        if record.Flags.Reserved() != 0 || both || refuses_tests(adapter, for_tests) {
             return Err(INVALID);
         }
         let address = record.pPrivateDriverData.expose_provenance();
         let mut private = private(address, record.PrivateDriverDataSize)?;
-        let queue = HwQueue::create(&call.process, &context, record.Flags, &mut private)?;
+        let bare = for_tests && private.is_empty();
+        let make = || HwQueue::create(&call.process, &context, record.Flags, &mut private);
+        let queue = made(adapter, context.node(), bare, make)?;
         capture::store(address, &private)?;
         record.hHwQueue = call.process.insert(UserObject::HwQueue(queue.clone())).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         queue.set_user_handle(record.hHwQueue);
@@ -136,7 +142,9 @@ thunks! {
         }
         let find = |handle: u32| {
             let open = call.process.allocation(handle).ok_or(INVALID)?;
-            if Arc::ptr_eq(open.device(), queue.context().device()) { Ok(open) } else { Err(INVALID) }
+            let is_ours = Arc::ptr_eq(open.device(), queue.context().device());
+            // The driver has a handle of it.
+            if is_ours && !open.allocation().is_standard() { Ok(open) } else { Err(INVALID) }
         };
         let control = match record.hRingBufferControl {
             0 => None,

@@ -4,6 +4,7 @@
 //! with what is being looked at.
 
 pub mod queue;
+pub mod testing;
 
 use dxgkrnl_model::os::Os;
 use dxgkrnl_model::process::{Client as Inside, Process};
@@ -82,6 +83,12 @@ impl Memory {
             // SAFETY: inside the locked allocation, by the caller's arithmetic.
             unsafe { at.write_volatile(*word) };
         }
+    }
+
+    /// Stores bytes, a multiple of 8, from byte `offset` on.
+    pub fn store(&self, offset: usize, bytes: &[u8]) {
+        let words = bytes.chunks(8).filter_map(|chunk| chunk.try_into().ok()).map(u64::from_le_bytes);
+        self.write(offset, &words.collect::<Vec<_>>());
     }
 
     /// The word at byte `offset`.
@@ -232,7 +239,16 @@ impl Device<'_> {
         record.NumAllocations = 1;
         record.set_pAllocationInfo2(&raw mut info);
         checked(thunk!(self.client, D3DKMTCreateAllocation2(record)))?;
-        let handle = info.hAllocation;
+        let memory = self.resident(info.hAllocation)?;
+        let mut lock = D3DKMT_LOCK2::zeroed();
+        lock.hDevice = self.handle;
+        lock.hAllocation = memory.handle;
+        checked(thunk!(self.client, D3DKMTLock2(lock)))?;
+        Ok(Memory { cpu: lock.pData.expose_provenance(), ..memory })
+    }
+
+    /// Makes an allocation resident and maps it everywhere but for the CPU.
+    pub fn resident(&self, handle: u32) -> Result<Memory, NTSTATUS> {
         self.make_resident(handle)?;
         let mut map = D3DDDI_MAPGPUVIRTUALADDRESS::zeroed();
         map.hPagingQueue = self.paging;
@@ -240,11 +256,7 @@ impl Device<'_> {
         map.Protection.set_Write(true);
         checked(thunk!(self.client, D3DKMTMapGpuVirtualAddress(map)))?;
         self.paged(map.PagingFenceValue)?;
-        let mut lock = D3DKMT_LOCK2::zeroed();
-        lock.hDevice = self.handle;
-        lock.hAllocation = handle;
-        checked(thunk!(self.client, D3DKMTLock2(lock)))?;
-        Ok(Memory { handle, gpu: map.VirtualAddress, cpu: lock.pData.expose_provenance() })
+        Ok(Memory { handle, gpu: map.VirtualAddress, cpu: 0 })
     }
 
     /// Waits until a fence that was made just now is mapped for the GPU: a paging operation behind it is done.

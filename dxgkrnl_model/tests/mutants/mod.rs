@@ -46,7 +46,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
             "node-metadata", "node-name",
             "query-interface", "feature-support", "feature-input", "caps-flip", "caps-non-vga",
             "caps-cross-adapter-served", "segment-paging-visible", "segment-budget", "context-output",
-            "context-companion", "feature-testing", "caps-preemption", "caps-patching", "caps-cancel",
+            "context-companion", "caps-preemption", "caps-patching", "caps-cancel",
             "caps-granularity", "caps-per-engine-tdr", "caps-virtual", "caps-cross-adapter", "caps-user-mode", "caps-atomics",
             "caps-highest-address", "caps-nodes", "caps-paging-node", "caps-adapter-handle", "caps-history", "caps-children",
             "mmu-levels",
@@ -54,7 +54,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
             "segment-paging-buffer", "native-fence-caps", "user-mode-caps", "cb-handle", "cb-object", "cb-pointer",
             "cb-map-range", "cb-unmap", "cb-free", "leak-mapping", "leak-memory", "leak-interface", "isr-claim", "clock-status",
             "clock-pair", "clock-forward",
-            "object-destroy", "paging-immediate", "surprise-caps",
+            "object-destroy", "paging-immediate", "surprise-caps", "testing-interface", "feature-refusal",
         ],
     ),
     (
@@ -84,6 +84,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
     (Stage::KillIdle, &["suspend-ack"]),
     (Stage::Sleep, &["int-engine-state", "power-state"]),
     (Stage::TwoAdapters, &["nf-current-untouched"]),
+    (Stage::Testing, &["testing-size", "testing-build", "testing-overrun", "testing-context"]),
     (Stage::Removal, &["surprise-status", "surprise-touch"]),
 ];
 

@@ -1,6 +1,6 @@
 //! Mutants that need an option of the toy or another Windows, or break more than one rule.
 
-use dxgkrnl_model::personality::{MS, NativeFenceOsCaps, Personality};
+use dxgkrnl_model::personality::{LostBy, MS, NativeFenceOsCaps, Personality};
 use wddm_abi::DXGK_FEATURE_ID;
 
 use super::Mutant;
@@ -51,6 +51,8 @@ pub fn list() -> Vec<Mutant> {
         .chain(engines())
         .chain(left())
         .chain(services())
+        .chain(testing())
+        .chain(lost())
         .collect()
 }
 
@@ -84,6 +86,29 @@ fn services() -> [Mutant; 4] {
         Mutant { rule: Some("NT-CACHE"), ..on("map-cache", Stage::Packets) },
         Mutant { rule: Some("NT-MAP-WRITE"), ..on("map-write", Stage::UserQueue) },
         Mutant { rule: Some("NT-MDL-LOCKED"), ..on("map-unlocked", Stage::Packets) },
+    ]
+}
+
+/// What is wrong with kernel-mode testing in another way than in the mutants of those names.
+fn testing() -> [Mutant; 5] {
+    [
+        Mutant { windows: |personality| personality.test_signing = false, ..on("feature-testing", Stage::Start) },
+        Mutant { rule: Some("DXG-TESTING-INTERFACE"), ..on("testing-interface-rest", Stage::Start) },
+        Mutant { rule: Some("DXG-TESTING-SIZE"), ..on("testing-size-later", Stage::Testing) },
+        Mutant { rule: Some("DXG-TESTING-OVERRUN"), ..on("testing-members", Stage::Testing) },
+        Mutant { rule: Some("DXG-TESTING-CONTEXT"), ..on("testing-queue", Stage::Testing) },
+    ]
+}
+
+/// What a driver does wrong with memory that lost its content, in a reset of the adapter or without power.
+fn lost() -> [Mutant; 4] {
+    let hang = |name| Mutant { options: |options| options.engine_reset = false, ..on(name, Stage::AdapterHang) };
+    [
+        Mutant { windows: |personality| personality.lost_by = LostBy::Place, ..hang("paging-lost") },
+        Mutant { windows: |personality| personality.lost_by = LostBy::Address, ..hang("paging-lost") },
+        // The GPU finds no entry for the next paging buffer.
+        Mutant { also: &["DXG-INT-SYSTEM-FAULT"], ..hang("paging-anew") },
+        Mutant { also: &["DXG-INT-SYSTEM-FAULT"], ..on("paging-anew", Stage::Sleep) },
     ]
 }
 

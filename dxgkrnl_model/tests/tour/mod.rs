@@ -1,5 +1,7 @@
 //! One machine, the toy in it, and everything a process can do with it, in stages.
 
+mod testing;
+
 use std::sync::Arc;
 
 use dxgkrnl_model::adapter::compute::DeviceClass;
@@ -44,6 +46,8 @@ pub enum Stage {
     AdapterHang,
     /// A native fence that a second adapter knows, too.
     TwoAdapters,
+    /// Kernel-mode testing.
+    Testing,
     /// The device is taken off the bus while a process has objects on it.
     Removal,
     /// Work on the last engine of a link, and its hang.
@@ -64,7 +68,7 @@ pub struct Ended {
 }
 
 impl Stage {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Start,
         Self::Packets,
         Self::KernelQueue,
@@ -78,6 +82,7 @@ impl Stage {
         Self::Sleep,
         Self::AdapterHang,
         Self::TwoAdapters,
+        Self::Testing,
         Self::Removal,
         Self::Linked,
     ];
@@ -202,6 +207,7 @@ fn go(client: &Client<'_>, stage: Stage) -> Result<(), NTSTATUS> {
         Stage::Sleep => sleep(&device),
         Stage::AdapterHang => adapter_hang(&device),
         Stage::TwoAdapters => two_adapters(&device),
+        Stage::Testing => testing::visit(&device),
         Stage::Removal => kernel_queue(&device),
         Stage::Linked => linked(&device),
     }?;
@@ -374,6 +380,8 @@ fn packet_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
 
 fn adapter_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
     let commands = device.memory(4096, 0)?;
+    // What lies in local memory is lost.
+    device.memory(0x4000, want::LOCAL)?;
     commands.write(0, &[opcode::HANG]);
     let context = device.context()?;
     let fence = device.monitored_fence()?;
@@ -503,5 +511,33 @@ fn sleep(device: &Device<'_>) -> Result<(), NTSTATUS> {
     device.client.pass(5);
     let value = device.ring_up(&mut ring, commands, 256, &[opcode::WRITE, commands.gpu + 1024, 4])?;
     device.wait(queue.progress, value)?;
-    expect(commands.read(1024), 4)
+    expect(commands.read(1024), 4)?;
+    // Without power: what lay in local memory comes back, and so do values of fences.
+    let local = device.memory(0x4000, want::LOCAL)?;
+    let (fence, hidden) = (device.native_fence()?, device.intra_gpu_fence().ok());
+    let mut words = vec![opcode::FILL, local.gpu, 0x4000, 0x1234_5678];
+    for fence in [Some(&fence), hidden.as_ref()].into_iter().flatten() {
+        words.extend([opcode::SIGNAL, fence.gpu, 4, fence.handle.into()]);
+    }
+    let value = device.ring_up(&mut ring, commands, 0, &words)?;
+    device.wait(queue.progress, value)?;
+    for round in 1..=4_u64 {
+        let adapter = device.client.os.adapters().swap_remove(0);
+        device.client.os.put_to_sleep(&adapter, round > 2);
+        expect(device.client.os.is_asleep(&adapter).into(), 1)?;
+        // By itself, or because a doorbell is connected.
+        if round % 2 == 0 {
+            device.client.os.wake_up(&adapter);
+        }
+        let mut words = vec![opcode::COPY, local.gpu + 0x3000, commands.gpu + 2048, 8];
+        for fence in [Some(&fence), hidden.as_ref()].into_iter().flatten() {
+            words.extend([opcode::WAIT, fence.gpu, 4, fence.handle.into()]);
+        }
+        commands.write(2048, &[round]);
+        let value = device.ring_up(&mut ring, commands, 256, &words)?;
+        device.wait(queue.progress, value)?;
+        expect(device.client.os.is_asleep(&adapter).into(), 0)?;
+        expect(commands.read(2048), 0x1234_5678_1234_5678)?;
+    }
+    Ok(())
 }

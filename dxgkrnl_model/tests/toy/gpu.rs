@@ -113,6 +113,13 @@ impl Toy {
         }
     }
 
+    /// The content of memory that the CPU does not see is lost; Dxgkrnl overwrites the rest.
+    pub fn lose_memory(&self) {
+        let memory: *mut u8 = core::ptr::with_exposed_provenance_mut(self.local.load(Ordering::Acquire) + LOCAL_BYTES);
+        // SAFETY: the segment's memory, which the adapter has while it is started.
+        unsafe { memory.write_bytes(0, HIDDEN_BYTES) };
+    }
+
     /// Host address behind a GPU virtual one. `None`: a fault.
     pub fn translate(&self, root: Root, address: u64, write: bool) -> Option<usize> {
         if self.options.io_mmu {

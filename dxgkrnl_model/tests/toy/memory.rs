@@ -81,6 +81,9 @@ win_extern! {
     fn create_context(device: HANDLE, arguments: *mut DXGKARG_CREATECONTEXT) -> NTSTATUS {
         let Some(toy) = owner(device) else { return UNKNOWN };
         let arguments = argument(arguments);
+        if arguments.Flags.TestContext() && toy.is("testing-context") {
+            return STATUS_NO_MEMORY;
+        }
         let handle = toy.own();
         let context = Context {
             engine: toy.engine(arguments.EngineAffinity),

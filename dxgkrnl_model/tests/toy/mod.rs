@@ -17,6 +17,7 @@ mod queue;
 mod reset;
 mod scheduling;
 mod start;
+mod testing;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -220,6 +221,8 @@ pub struct Toy {
     pub thread: Mutex<Option<Arc<Thread>>>,
     pub physical: gpu::Physical,
     pub features: Mutex<(bool, bool, bool)>,
+    /// The OS has enabled kernel-mode testing.
+    pub testing: AtomicBool,
     /// A kernel address of a fence value that the driver was told not to keep.
     pub kept: AtomicUsize,
     pub clock: AtomicU64,

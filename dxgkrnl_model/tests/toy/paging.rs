@@ -67,6 +67,15 @@ pub fn build(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
             toy.count("fill");
             writer.put(&[opcode::FILL, op.DestinationVirtualAddress, op.FillSizeInBytes, op.FillPattern.into()])
         }
+        // Memory that lost its content.
+        Operation::DXGK_OPERATION_TRANSFER if arguments.Transfer().TransferSize == 0 => {
+            toy.count("lost");
+            !toy.is("paging-lost") || writer.put(&[opcode::FLUSH])
+        }
+        Operation::DXGK_OPERATION_VIRTUAL_TRANSFER if arguments.TransferVirtual().TransferSizeInBytes == 0 => {
+            toy.count("lost");
+            !toy.is("paging-lost") || writer.put(&[opcode::FLUSH])
+        }
         Operation::DXGK_OPERATION_VIRTUAL_TRANSFER => {
             let op = *arguments.TransferVirtual();
             toy.count("transfer");
@@ -170,6 +179,9 @@ fn update(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
     if op.UpdateMode == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL {
         if toy.is("paging-immediate") && arguments.pDmaBuffer.is_null() {
             return STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER;
+        }
+        if toy.is("paging-anew") && toy.counted("reset adapter") + toy.counted("sleep") != 0 {
+            return STATUS_SUCCESS;
         }
         let table: *mut u64 = op.PageTableAddress.CpuVirtual().cast();
         for index in 0..count {

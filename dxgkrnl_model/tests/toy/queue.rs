@@ -78,6 +78,9 @@ win_extern! {
     fn create_hw_queue(context: HANDLE, arguments: *mut DXGKARG_CREATEHWQUEUE) -> NTSTATUS {
         let Some(toy) = owner(context) else { return UNKNOWN };
         let arguments = argument(arguments);
+        if arguments.Flags.TestQueue() && toy.is("testing-queue") {
+            return STATUS_INVALID_PARAMETER;
+        }
         let handle = toy.own();
         // Over hHwQueueProgressFence and its padding: the driver's handle, where Dxgkrnl puts it there.
         let named = arguments.as_bytes()[24..32].try_into().map_or(0, u64::from_le_bytes) as usize;

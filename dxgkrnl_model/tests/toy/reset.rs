@@ -52,9 +52,9 @@ win_extern! {
 
     fn current_fence(adapter: HANDLE, arguments: *mut DXGKARG_QUERYCURRENTFENCE) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
-        toy.count("query fence");
         let engine = argument(arguments).EngineOrdinal as usize;
         if toy.is("tdr-fence") {
+            toy.count("query fence");
             argument(arguments).CurrentFence = toy.state().engines[engine].completed;
             return STATUS_SUCCESS;
         }
@@ -62,6 +62,8 @@ win_extern! {
         let (handle, report) = (toy.device_handle(), Some(super::interrupt::synchronized as _));
         let before = toy.state().engines[engine].reported;
         let _ = callback!(toy, DxgkCbSynchronizeExecution(handle, report, adapter, 0, &raw mut returned));
+        // From the count on, the GPU's own thread reports, too.
+        toy.count("query fence");
         let after = toy.state().engines[engine].reported;
         argument(arguments).CurrentFence = if toy.is("tdr-fence-behind") { before } else { after };
         STATUS_SUCCESS
@@ -202,6 +204,7 @@ win_extern! {
             queue.work.clear();
         }
         drop(state);
+        toy.lose_memory();
         if toy.is("tdr-adapter") { STATUS_UNSUCCESSFUL } else { STATUS_SUCCESS }
     }
 

@@ -93,6 +93,7 @@ win_extern! {
             thread: Mutex::new(None),
             physical: super::gpu::Physical::default(),
             features: Mutex::new((false, false, false)),
+            testing: AtomicBool::new(false),
             kept: AtomicUsize::new(0),
             clock: AtomicU64::new(1000),
             silent: AtomicBool::new(false),
@@ -179,6 +180,7 @@ win_extern! {
         interface.InterfaceReference = Some(nothing);
         interface.InterfaceDereference = Some(nothing);
         interface.QueryFeatureSupport = Some(query_feature_support);
+        interface.QueryFeatureInterface = Some(super::testing::query_feature_interface);
         STATUS_SUCCESS
     }
 
@@ -189,7 +191,7 @@ win_extern! {
         let arguments = argument(arguments);
         let claims = |option: bool| option || toy.is("feature-unused") || toy.options.mutant.starts_with("feature-");
         let known = match arguments.FeatureId {
-            DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH => true,
+            DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH | DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING => true,
             DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE => claims(toy.options.native_fences),
             DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION => claims(toy.options.user_mode),
             _ => false,
@@ -246,7 +248,7 @@ win_extern! {
         if toy.is("caps-user-mode") && ordinal == 1 {
             flags.set_UserModeSubmission(true);
         }
-        flags.set_SupportBuildTestCommandBuffer(ordinal == 0 && toy.is("feature-testing"));
+        flags.set_SupportBuildTestCommandBuffer(toy.builds_tests() || toy.is("feature-testing"));
         metadata.Flags = flags;
         if toy.is("node-name-left") {
             metadata.FriendlyName = came.FriendlyName;
@@ -265,6 +267,10 @@ win_extern! {
     ) -> NTSTATUS {
         let Some(toy) = owner(context) else { return STATUS_SUCCESS };
         toy.asleep.store(state.0 != 1, Ordering::SeqCst);
+        if state.0 != 1 {
+            toy.count("sleep");
+            toy.lose_memory();
+        }
         if state.0 == 1 {
             // Raises the interrupt of notices that came while the device was in D3.
             toy.interrupt();
@@ -354,6 +360,7 @@ fn start(toy: &Arc<Toy>) -> NTSTATUS {
             on(DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE),
         );
         *toy.features.lock().unwrap_or_else(|error| error.into_inner()) = features;
+        toy.testing.store(on(DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING), Ordering::SeqCst);
         if !fence_interface(toy, &interface, features.2) && features.2 && toy.options.mutant.is_empty() {
             return STATUS_UNSUCCESSFUL;
         }

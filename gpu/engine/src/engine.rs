@@ -253,18 +253,21 @@ impl<H: Host> Core<H> {
             // Another engine has the node, and its event: this one comes back late, and ends.
             return Step::Stopped;
         }
+        if self.wedged && !gpu.faults.release.load(Ordering::Acquire) {
+            // It is not waited for: what is mapped would outlive the memory. Nor is anything else of the node touched,
+            // which another engine may have by now.
+            self.tlb.clear();
+            node.wedge(self.incarnation);
+            return Step::Waiting;
+        }
         node.awake();
         // A step begins with a look.
         self.take_work(node);
         if self.wedged {
-            if !gpu.faults.release.load(Ordering::Acquire) {
-                node.wedged.store(true, Ordering::Release);
-                return Step::Waiting;
-            }
             self.wedged = false;
             // What was taken for done meanwhile is done before anything else is touched.
             node.attention.fetch_or(attention::FLUSH, Ordering::AcqRel);
-            node.wedged.store(false, Ordering::Release);
+            node.come_back();
         }
         if node.attention.load(Ordering::Acquire) != 0
             && let Some(step) = self.attend(gpu, node)
@@ -313,6 +316,10 @@ impl<H: Host> Core<H> {
 
     fn last_look(&mut self, gpu: &Gpu<H>) -> bool {
         let node = &gpu.nodes[self.node];
+        if node.incarnation() != self.incarnation {
+            // What is owed the engine owes that has the node now.
+            return false;
+        }
         if self.wedged || node.phase() != Phase::Running {
             return true;
         }

@@ -69,8 +69,9 @@ pub struct Node<H: Host> {
     handshake: Handshake<H::Word>,
     /// The queue that has its turn.
     pub(crate) turn: Turn<H::Word>,
-    /// The engine has stopped answering, and touches nothing: a test's fault (`FaultWedgeAt`).
-    pub(crate) wedged: AtomicBool,
+    /// The number of the engine that has stopped answering, and touches nothing, and one more: a test's fault
+    /// (`FaultWedgeAt`). 0: none has.
+    wedged: AtomicU64,
     /// The number of the engine that the node has; an engine of another number touches nothing any more.
     incarnation: AtomicU64,
     sleeping: Sleep<H::Word>,
@@ -130,7 +131,7 @@ impl<H: Host> Node<H> {
             attention: AtomicU32::new(0),
             handshake: Handshake::new(H::word),
             turn: Turn::new(H::word),
-            wedged: AtomicBool::new(false),
+            wedged: AtomicU64::new(0),
             incarnation: AtomicU64::new(0),
             sleeping: Sleep::new(H::word),
             arrivals: Arrivals::new(H::word),
@@ -311,7 +312,18 @@ impl<H: Host> Node<H> {
     /// Returns whether the engine has stopped answering, by a fault that a test asked for. It touches nothing, and
     /// serves every flush before it does so again.
     pub fn is_wedged(&self) -> bool {
-        self.wedged.load(Ordering::Acquire)
+        // Of another number: an engine that was given up says so late.
+        self.wedged.load(Ordering::Acquire) == self.incarnation() + 1
+    }
+
+    /// Engine: the one of this number has stopped answering.
+    pub(crate) fn wedge(&self, incarnation: u64) {
+        self.wedged.store(incarnation + 1, Ordering::Release);
+    }
+
+    /// Engine: it answers again.
+    pub(crate) fn come_back(&self) {
+        self.wedged.store(0, Ordering::Release);
     }
 
     /// No suspension is acknowledged that was asked for so far: every context of the node is lost.
@@ -330,7 +342,6 @@ impl<H: Host> Node<H> {
     /// The caller makes another one, which is told to be what this one was told.
     pub fn supersede(&self) {
         self.incarnation.fetch_add(1, Ordering::AcqRel);
-        self.wedged.store(false, Ordering::Release);
         // What the old engine had taken note of, the new one looks at.
         self.attention.fetch_or(attention::FLUSH | attention::CONTROL | attention::SUSPEND, Ordering::AcqRel);
     }

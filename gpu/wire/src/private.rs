@@ -233,7 +233,8 @@ block! {
 block! {
     /// Reply to [`escape_command::START`]: what the OS asked before and while the adapter started, what it was
     /// answered, and what it granted. `asked`, `answered` and `granted` have a bit per feature: 1 hardware scheduling,
-    /// 2 native fences, 4 user-mode submission. Counts run from StartDevice on, those of questions from AddDevice on.
+    /// 2 native fences, 4 user-mode submission, 8 kernel-mode testing. Counts run from StartDevice on, those of
+    /// questions from AddDevice on.
     EscapeStart, 136 {
         /// The header, with the size of the reply.
         header: EscapeHeader,

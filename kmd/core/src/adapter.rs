@@ -49,6 +49,8 @@ pub struct Adapter<P: Platform> {
     pub form: Form,
     /// The settings as the registry had them at AddDevice, or at the last StartDevice.
     settings: P::Lock<Settings>,
+    /// Whether the kernel ran code that is signed for tests, at AddDevice.
+    pub is_test_signing: bool,
     /// The OS's questions about features and types, with the answers, from AddDevice on.
     pub asked: Asked,
     /// Whether the OS's interface lacks `DxgkCbDisconnectDoorbell`, without which there cannot be doorbells. Written
@@ -60,8 +62,9 @@ object!(Adapter: Adapter<P>);
 
 impl<P: Platform> Adapter<P> {
     /// An adapter of the driver's `form` that is not started, with the settings that AddDevice read.
-    pub fn new(platform: P, form: Form, settings: Settings) -> Self {
+    pub fn new(irql: &Passive, platform: P, form: Form, settings: Settings) -> Self {
         Self {
+            is_test_signing: platform.is_test_signing(irql),
             platform,
             form,
             started: AtomicU64::new(0),
@@ -373,6 +376,13 @@ impl<P: Platform> EngineHost<P> {
     pub fn local_size(&self) -> u64 {
         self.local.size()
     }
+
+    /// Overwrites the local segment (`FaultLoseMemory`). No engine works in it.
+    pub(crate) fn lose_memory(&self) {
+        for block in &self.local.blocks {
+            block.span().fill(LOST);
+        }
+    }
 }
 
 impl<P: Platform> Host for EngineHost<P> {
@@ -412,6 +422,8 @@ impl<P: Platform> Host for EngineHost<P> {
     }
 }
 
+/// What the local segment is full of when it has lost its content.
+const LOST: u32 = 0xDEAD_BEEF;
 /// Bytes of one block of the local segment.
 const BLOCK: u64 = 4 << 20;
 

@@ -80,7 +80,7 @@ pub struct Features<'a>(pub Questions, pub &'a Plan);
 
 impl Display for Features<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        let names = ["hardware scheduling", "native fences", "user-mode submission"];
+        let names = ["hardware scheduling", "native fences", "user-mode submission", "kernel-mode testing"];
         for (index, (name, granted)) in names.iter().zip(self.1.granted).enumerate() {
             let bit = 1 << index;
             let answer = match (self.0.features & bit != 0, self.0.supported & bit != 0) {

@@ -89,6 +89,8 @@ pub fn run<P: Platform>(
                 if gpu.host.power().is_owed(node) {
                     complete_f1(irql, gpu, &mut engine, node);
                 }
+                // An engine that was replaced may have taken a wake of the new one's, which sleeps without a timer.
+                wake.set();
                 return;
             }
             Step::Idle(watched) => {

@@ -27,6 +27,8 @@ pub struct HwQueue<P: Platform> {
     pub os: u64,
     /// Whether it has a doorbell: at most one.
     pub(crate) has_doorbell: P::Lock<bool>,
+    /// It is for kernel-mode tests: no user-mode driver ends its buffers with the progress fence.
+    is_for_tests: bool,
     /// How it submits.
     pub(crate) habit: Shared<Habit>,
     /// Counted in the census, and a reference to the adapter.
@@ -44,6 +46,8 @@ pub struct NewQueue {
     pub user_mode: bool,
     /// `NativeProgressFence`.
     pub native_progress_fence: bool,
+    /// `TestQueue`.
+    pub is_for_tests: bool,
     /// `HwQueueProgressFenceGPUVirtualAddress`.
     pub progress: GpuVa,
 }
@@ -58,11 +62,15 @@ impl<P: Platform> HwQueue<P> {
     /// there, too, and a store to that address faults: no word is written in part, and no other one instead.
     ///
     /// # Errors
-    /// [`Error::InvalidParameter`] for user-mode submission on a node without it; [`Error::NoMemory`].
+    /// [`Error::InvalidParameter`] for user-mode submission on a node without it, for a test queue without kernel-mode
+    /// testing, and for a queue that is both; [`Error::NoMemory`].
     pub fn create(irql: &Passive, context: &Shared<HwContext<P>>, new: &NewQueue) -> Result<Handle> {
         let started = &context.counted.started;
         // CAST: a node index.
         if new.user_mode && !nodes::takes_doorbells(&started.plan, NodeOrdinal(context.engine.node as u32)) {
+            return Err(Error::InvalidParameter);
+        }
+        if new.is_for_tests && (new.user_mode || !started.plan.testing) {
             return Err(Error::InvalidParameter);
         }
         let (strays, platform, at) = (&started.strays, &started.platform, new.progress.0);
@@ -90,7 +98,9 @@ impl<P: Platform> HwQueue<P> {
             let counted = Counted::new(started.clone(), |c| &c.hw_queues);
             let has_doorbell = P::Lock::new(false);
             let habit = Shared::try_new(Habit::default())?;
-            let queue = Self { engine, context: context.clone(), os: new.os, has_doorbell, habit, counted };
+            let is_for_tests = new.is_for_tests;
+            let queue =
+                Self { engine, context: context.clone(), os: new.os, has_doorbell, is_for_tests, habit, counted };
             let queue = Shared::try_new(queue)?;
             context.adopt(&queue)?;
             Handle::create(queue.clone()).map_err(|e| {
@@ -131,12 +141,17 @@ impl<P: Platform> HwQueue<P> {
 
     /// A command buffer from the kernel. Up to `DISPATCH_LEVEL`; allocates nothing. Where it lies is the application's
     /// word: an address or a length that cannot be is the engine's to report as a fault, since a failed submission is a
-    /// bug check.
+    /// bug check. Behind a buffer of a test queue the engine writes the progress fence, which such a buffer does not.
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] on a user-mode queue, or beyond the depth that was reported.
     pub fn submit(&self, _irql: &impl AtMostDispatch, submission: Submission) -> Result<()> {
         if self.engine.user_mode || !self.engine.submit(submission) {
+            return Err(Error::InvalidParameter);
+        }
+        let signal = Submission { null: true, ..submission };
+        // There is room: a queue holds twice as many as the OS has in flight.
+        if self.is_for_tests && !submission.null && !self.engine.submit(signal) {
             return Err(Error::InvalidParameter);
         }
         self.counted.started.gpu.make_ready(&self.engine);

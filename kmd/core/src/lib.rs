@@ -65,4 +65,5 @@ pub mod start;
 pub mod status;
 pub mod strays;
 pub mod submit;
+pub mod testing;
 pub mod time_stamp;

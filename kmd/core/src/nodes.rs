@@ -72,6 +72,7 @@ pub fn metadata(plan: &Plan, settings: &Settings, node: NodeOrdinal) -> Result<D
     // The user-mode driver ends a command buffer with the progress fence itself.
     flags.set_RingBufferFenceRelease(false);
     flags.set_UserModeSubmission(takes_doorbells(plan, node));
+    flags.set_SupportBuildTestCommandBuffer(plan.testing);
     if is_hardware_scheduled(plan, node) {
         flags.set_MaxInFlightHwQueueBuffers(MAX_IN_FLIGHT);
     }

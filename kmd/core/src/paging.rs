@@ -156,7 +156,8 @@ impl<'a> Buffer<'a> {
 /// [`Error::InsufficientDmaBuffer`], and nothing else for operations that VidMm may ask for.
 pub fn build(_irql: &Passive, operation: &Operation<'_>, buffer: &mut Buffer<'_>, multipass: &mut u32) -> Result<()> {
     let packet = match operation {
-        Operation::Nothing => return Ok(()),
+        // Without bytes: VidMm says that content is lost, while no work may run.
+        Operation::Nothing | Operation::Transfer { size: 0, .. } => return Ok(()),
         Operation::Update { entries, .. } | Operation::UpdateNow { entries, .. } if entries.count == 0 => return Ok(()),
         Operation::Flush { process, start, end } => {
             packet::TlbFlush { process: *process, start: *start, end: *end }.to_packet()

@@ -6,12 +6,11 @@
 //! Source: *Native GPU fence object*, "Querying the OS for native fence enablement"; *Querying WDDM feature support*.
 
 use crate::dxgkrnl::{Dxgkrnl, FeatureState};
-use crate::features::{OURS, VERSIONS};
+use crate::features::{Grounds, OURS, VERSIONS};
 use crate::irql::Passive;
 use crate::service::Form;
-use crate::settings::Settings;
 use gpu_wire::private::Rung;
-use wddm_abi::HANDLE;
+use wddm_abi::{DXGK_FEATURE_ID, HANDLE};
 
 /// What the adapter is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,6 +30,8 @@ pub struct Plan {
     ///
     /// Source: *Native GPU fence object*, "Design": CurrentValue "requires 64-bit writes to be atomic".
     pub no_64_bit_atomics: bool,
+    /// Kernel-mode testing: the driver builds command buffers for tests.
+    pub testing: bool,
     /// The OS's answer for each feature, in the order of [`OURS`], before settings limit the rung.
     pub granted: [FeatureState; OURS.len()],
 }
@@ -44,18 +45,22 @@ impl Plan {
         optimized_interrupt: false,
         map_to_system_process: false,
         no_64_bit_atomics: false,
+        testing: false,
         granted: [FeatureState { enabled: false, version: 0 }; OURS.len()],
     };
 
-    /// Asks the OS which features it enables, and makes the plan of its answers and of `settings`. `adapter` is the
+    /// Asks the OS which features it enables, and makes the plan of its answers and of the settings. `adapter` is the
     /// miniport's context, which the setting `FeatureInterfaceHandle` may want as `hAdapter`.
-    pub fn negotiate(irql: &Passive, dxgkrnl: &Dxgkrnl, adapter: HANDLE, form: Form, settings: &Settings) -> Self {
+    pub fn negotiate(irql: &Passive, dxgkrnl: &Dxgkrnl, adapter: HANDLE, form: Form, grounds: Grounds<'_>) -> Self {
+        let settings = grounds.settings;
         let handle = if settings.feature_interface_handle == 0 { dxgkrnl.device() } else { adapter };
         let Some(features) = dxgkrnl.features(irql, handle) else {
             return Self { form, no_64_bit_atomics: settings.no_64_bit_atomics, ..Self::PACKET };
         };
         let granted = OURS.map(|feature| features.state(irql, feature));
-        let [hwsch, fence, submission] = granted;
+        let [hwsch, fence, submission, testing] = granted;
+        // Whatever the OS grants: what the driver does not support is not there.
+        let supports_testing = grounds.support(DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING, true).is_some();
         let mut rung = Self::rung(hwsch, fence, submission);
         if rung == Rung::UserModeSubmission && !dxgkrnl.has_disconnect_doorbell() {
             // An interface that is too short: doorbells could never be victimised.
@@ -77,6 +82,7 @@ impl Plan {
             optimized_interrupt: fences && settings.optimized_interrupt,
             map_to_system_process: fences && settings.map_to_system_process,
             no_64_bit_atomics: !fences && settings.no_64_bit_atomics,
+            testing: supports_testing && is_on(testing),
             granted,
         }
     }
@@ -85,8 +91,7 @@ impl Plan {
     /// User-mode queues cannot use monitored fences, so each rung needs the one
     /// below.
     pub fn rung(hwsch: FeatureState, fence: FeatureState, submission: FeatureState) -> Rung {
-        let fences = fence.enabled && (VERSIONS.min..=VERSIONS.max).contains(&fence.version);
-        match (hwsch.enabled, fences, submission.enabled) {
+        match (hwsch.enabled, is_on(fence), submission.enabled) {
             (true, true, true) => Rung::UserModeSubmission,
             (true, true, false) => Rung::NativeFences,
             (true, false, _) => Rung::HardwareQueues,
@@ -108,6 +113,11 @@ impl Plan {
     pub fn user_mode_submission(&self) -> bool {
         self.rung >= Rung::UserModeSubmission
     }
+}
+
+/// Returns whether the OS enabled a feature in a version that the driver supports.
+fn is_on(feature: FeatureState) -> bool {
+    feature.enabled && VERSIONS.has(feature.version)
 }
 
 #[cfg(test)]

@@ -171,6 +171,9 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// A pause in a spin loop. Any IRQL.
     fn relax(&self);
 
+    /// Returns whether the kernel runs code that is signed for tests. `false` where it does not say.
+    fn is_test_signing(&self, irql: &Passive) -> bool;
+
     /// The DWORD or QWORD value `name` under `key`; `None` when there is none, or one of another type.
     fn setting(&self, irql: &Passive, key: SettingsKey<'_>, name: &str) -> Option<u64>;
 

@@ -158,6 +158,10 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
         // The OS takes everything that was submitted as completed.
         reported(started, node, completed);
     }
+    if started.settings.fault_lose_memory {
+        // Every engine holds, or touches nothing.
+        started.gpu.host.lose_memory();
+    }
 }
 
 /// Adapter reset, second half: everything runs again.

@@ -228,6 +228,9 @@ settings! {
         experimental_features: bool, "ExperimentalFeatures", SWITCH, 0,
             "the driver calls its support of hardware scheduling, native fences and user-mode submission \
             experimental: an OS that does not allow experimental support hears that it has none";
+        kernel_mode_testing: bool, "KernelModeTesting", SWITCH, 1,
+            "under test signing alone: the driver supports kernel-mode testing, as the OS offers it on test machines, and \
+            builds the command buffers of Microsoft's tests; no driver is known to start with it";
         feature_interface_handle: u32, "FeatureInterfaceHandle",
             Values::Named(&[(0, "DeviceHandle"), (1, "the miniport's context")]), 0,
             "`hAdapter` in questions about features: the article passes the first, the page of the callback names the \
@@ -268,5 +271,8 @@ settings! {
         fault_wedge_again: bool, "FaultWedgeAgain", SWITCH, 0,
             "1: so does each packet behind that of `FaultWedgeAt`, to its engine: where the paging node has work, \
             resets of the adapter follow each other, up to bug check 0x116";
+        fault_lose_memory: bool, "FaultLoseMemory", SWITCH, 0,
+            "1, under test signing alone: a reset of the adapter takes the content of the local segment along, as a GPU's \
+            memory may lose it";
     }
 }

@@ -5,6 +5,7 @@ use crate::asked::Features;
 use crate::doorbell_pool::Doorbells;
 use crate::dxgkrnl::Dxgkrnl;
 use crate::engine_thread;
+use crate::features::Grounds;
 use crate::handle::Handle;
 use crate::interrupt_source::InterruptSource;
 use crate::irql::{AtMostDispatch, Passive};
@@ -72,11 +73,12 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
         return Err(Error::InvalidParameter);
     }
     let platform = &adapter.platform;
-    let settings = Settings::read(irql, platform, SettingsKey::Path(info.registry_path));
+    let settings = armed(adapter, Settings::read(irql, platform, SettingsKey::Path(info.registry_path)));
     // Set before the negotiation: the OS may ask the driver about a feature while the driver asks the OS.
     adapter.set_settings(settings);
     adapter.note_interface(&info.dxgkrnl);
-    let plan = Plan::negotiate(irql, &info.dxgkrnl, info.adapter.as_ptr(), adapter.form, &settings);
+    let grounds = Grounds { settings: &settings, is_test_signing: adapter.is_test_signing };
+    let plan = Plan::negotiate(irql, &info.dxgkrnl, info.adapter.as_ptr(), adapter.form, grounds);
     let (pages, doorbells) = make_doorbells(irql, platform, &settings)?;
     let gpu = make_gpu(irql, platform, info, &plan, &settings, pages.span())?;
     let started = make_started(adapter, info, &plan, gpu, doorbells, pages)?;
@@ -275,6 +277,15 @@ fn print_start<P: Platform>(adapter: &Adapter<P>, started: &Started<P>, written:
         started.gpu.host.local_size() >> 20,
         started.doorbells.len(),
     ));
+}
+
+/// The settings, without what is for test machines alone where the machine is none.
+fn armed<P: Platform>(adapter: &Adapter<P>, mut settings: Settings) -> Settings {
+    if settings.fault_lose_memory && !adapter.is_test_signing {
+        settings.fault_lose_memory = false;
+        adapter.platform.print(format_args!("fencepost: FaultLoseMemory is ignored without test signing\n"));
+    }
+    settings
 }
 
 fn arm_faults<P: Platform>(gpu: &Gpu<P>, settings: &Settings) {

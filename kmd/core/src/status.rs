@@ -20,6 +20,9 @@ pub enum Error {
     NotSupported,
     /// A buffer is too small for the answer.
     BufferTooSmall,
+    /// Buffers are too small for what is to be built (BuildTestCommandBuffer only): the record says how large they must
+    /// be.
+    BufferOverflow,
     /// More paging buffer is needed (BuildPagingBuffer only).
     InsufficientDmaBuffer,
     /// The device is not started, or is stopping.
@@ -45,6 +48,7 @@ impl Error {
             Self::NotSupported => ntstatus::STATUS_NOT_SUPPORTED,
             // What `DxgkDdiQueryAdapterInfo` lists; nobody else has this error.
             Self::BufferTooSmall => ntstatus::STATUS_INVALID_PARAMETER,
+            Self::BufferOverflow => ntstatus::STATUS_BUFFER_OVERFLOW,
             Self::InsufficientDmaBuffer => ntstatus::STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER,
             Self::DeviceNotReady => ntstatus::STATUS_DEVICE_NOT_READY,
             Self::Timeout => ntstatus::STATUS_IO_TIMEOUT,

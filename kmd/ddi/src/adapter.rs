@@ -165,7 +165,7 @@ win_extern! {
 fn add<P: Platform>(irql: &Passive, form: Form, device: *mut DEVICE_OBJECT, context: &mut *mut c_void) -> Result<()> {
     let platform = P::current();
     let settings = Settings::read(irql, &platform, SettingsKey::Device(device));
-    let adapter = Shared::try_new(Adapter::new(platform, form, settings))?;
+    let adapter = Shared::try_new(Adapter::new(irql, platform, form, settings))?;
     *context = Handle::create(adapter)?.as_ptr();
     Ok(())
 }

@@ -22,6 +22,7 @@ mod query;
 mod refuse;
 mod scheduling;
 mod table;
+mod testing;
 mod thunk;
 
 pub use table::{VERSION, table};

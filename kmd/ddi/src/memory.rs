@@ -280,6 +280,8 @@ unsafe fn operation<'a, P: Platform>(
         | O::DXGK_OPERATION_UNMAP_APERTURE_SEGMENT
         | O::DXGK_OPERATION_NOTIFY_RESIDENCY
         | O::DXGK_OPERATION_NOTIFY_FENCE_RESIDENCY => Operation::Nothing,
+        // So VidMm says, between the functions of an adapter's reset, that an allocation has lost its content.
+        O::DXGK_OPERATION_TRANSFER if args.Transfer().TransferSize == 0 => Operation::Nothing,
         // Of WDDM 1, or for a feature that the driver does not report.
         other => {
             started.strays.note_operation(other.0, &started.platform);

@@ -1,6 +1,7 @@
 //! Queries: adapter information, nodes, clock, features, escapes, debug information.
 
 use crate::arguments::{array_mut, borrow, bytes, bytes_mut, object, record, record_mut, started, with_started};
+use crate::testing::query_feature_interface;
 use crate::thunk::ddi;
 use core::ffi::c_void;
 use gpu_wire::NodeOrdinal;
@@ -8,18 +9,19 @@ use kmd_core::adapter::Adapter;
 use kmd_core::asked::bit_of;
 use kmd_core::context::Context;
 use kmd_core::debug::About;
+use kmd_core::features::Grounds;
 use kmd_core::hw_context::HwContext;
 use kmd_core::nodes::of_engine;
 use kmd_core::platform::Platform;
 use kmd_core::status::{Error, Result, of};
-use kmd_core::{caps, clock, debug, escape, features, nodes, segments};
+use kmd_core::{caps, clock, debug, escape, nodes, segments};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
     DXGK_NODEMETADATA, DXGK_QUERYADAPTERINFOTYPE, DXGK_QUERYSEGMENTOUT4, DXGK_SEGMENTDESCRIPTOR4,
     DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGK_TDR_TYPE, DXGKARG_CALIBRATEGPUCLOCK, DXGKARG_COLLECTDBGINFO,
     DXGKARG_COLLECTDBGINFO2, DXGKARG_ESCAPE, DXGKARG_FORMATHISTORYBUFFER, DXGKARG_QUERYADAPTERINFO,
-    DXGKARG_QUERYFEATUREINTERFACE, DXGKARG_QUERYFEATURESUPPORT, DXGKDDI_FEATURE_INTERFACE, GUID_WDDM_INTERFACE_FEATURE,
-    HANDLE, NTSTATUS, Plain, QUERY_INTERFACE, win_extern,
+    DXGKARG_QUERYFEATURESUPPORT, DXGKDDI_FEATURE_INTERFACE, GUID_WDDM_INTERFACE_FEATURE, HANDLE, NTSTATUS, Plain,
+    QUERY_INTERFACE, win_extern,
 };
 
 ddi! {
@@ -156,7 +158,7 @@ win_extern! {
         interface.InterfaceReference = Some(reference);
         interface.InterfaceDereference = Some(reference);
         interface.QueryFeatureSupport = Some(query_feature_support::<P>);
-        interface.QueryFeatureInterface = Some(query_feature_interface);
+        interface.QueryFeatureInterface = Some(query_feature_interface::<P>);
         STATUS_SUCCESS
     }
 
@@ -169,7 +171,9 @@ win_extern! {
             let adapter = object::<Adapter<P>>(adapter)?;
             // SAFETY: Dxgkrnl's record, valid for the call.
             let args = unsafe { record_mut(args) }?;
-            let support = features::support(&adapter.settings(), args.FeatureId, args.AllowExperimental != 0);
+            let (settings, is_test_signing) = (adapter.settings(), adapter.is_test_signing);
+            let grounds = Grounds { settings: &settings, is_test_signing };
+            let support = grounds.support(args.FeatureId, args.AllowExperimental != 0);
             adapter.asked.feature(args.FeatureId, support.is_some());
             args.MinSupportedVersion = support.map_or(0, |s| s.min);
             args.MaxSupportedVersion = support.map_or(0, |s| s.max);
@@ -178,11 +182,6 @@ win_extern! {
             args.SupportedOnCurrentConfig = works.into();
             Ok(())
         })())
-    }
-
-    /// `DxgkDdiQueryFeatureInterface`: none of our features has an interface of the driver's.
-    fn query_feature_interface(_adapter: HANDLE, _args: *mut DXGKARG_QUERYFEATUREINTERFACE) -> NTSTATUS {
-        STATUS_NOT_SUPPORTED
     }
 }
 

@@ -16,7 +16,7 @@ use kmd_core::platform::Platform;
 use kmd_core::priority;
 use kmd_core::reset;
 use kmd_core::scheduling_log;
-use kmd_core::status::{Error, Result, of};
+use kmd_core::status::{Result, of};
 use wddm_abi::ntstatus::{STATUS_PENDING, STATUS_SUCCESS};
 use wddm_abi::{
     DXGK_SCHEDULING_LOG_BUFFER, DXGKARG_CREATEHWCONTEXT, DXGKARG_CREATEHWQUEUE, DXGKARG_RESETHWENGINE,
@@ -55,14 +55,11 @@ ddi! {
     fn create_hw_queue[P: Platform](context: HANDLE) at irql: Passive,
         with args: write *mut DXGKARG_CREATEHWQUEUE, answers of {
         let context = object::<HwContext<P>>(context)?;
-        // Kernel-mode testing is not supported, so that no such queue can come.
-        if args.Flags.TestQueue() {
-            return Err(Error::InvalidParameter);
-        }
         let new = NewQueue {
             os: os(args.hHwQueue),
             user_mode: args.Flags.UserModeSubmission(),
             native_progress_fence: args.Flags.NativeProgressFence(),
+            is_for_tests: args.Flags.TestQueue(),
             progress: GpuVa(args.HwQueueProgressFenceGPUVirtualAddress),
         };
         args.hHwQueue = HwQueue::create(&irql, &context, &new)?.as_ptr();

@@ -226,6 +226,10 @@ impl Platform for Native {
         std::hint::spin_loop();
     }
 
+    fn is_test_signing(&self, _irql: &Passive) -> bool {
+        machine(|m| m.config().test_signing) == Some(true)
+    }
+
     fn setting(&self, _irql: &Passive, key: SettingsKey<'_>, name: &str) -> Option<u64> {
         machine(|m| {
             let path = match key {

@@ -6,6 +6,7 @@ mod mapping;
 mod pages;
 mod registry;
 mod reserve;
+mod signing;
 mod thread;
 mod timer;
 
@@ -146,6 +147,10 @@ impl Platform for Nt {
 
     fn relax(&self) {
         core::hint::spin_loop();
+    }
+
+    fn is_test_signing(&self, irql: &Passive) -> bool {
+        signing::is_for_tests(irql)
     }
 
     fn setting(&self, irql: &Passive, key: SettingsKey<'_>, name: &str) -> Option<u64> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::callback;
-use crate::kernel::{Kernel, Machine};
+use crate::kernel::{Kernel, KernelConfig, Machine};
 use crate::memory::PAGE_SIZE;
 use crate::records::{AnsiString, FastMutex, KEVENT, ObjectAttributes, UnicodeString, status};
 use crate::registry::{REG_DWORD, RegistryValue};
@@ -64,6 +64,8 @@ fn every_shim_stands_for_an_export_of_windows() {
         "PsGetCurrentProcess",
         "RtlQueryRegistryValuesEx",
         "RtlLookupFunctionEntry",
+        // In no header of the WDK; drivers find it by name.
+        "ZwQuerySystemInformation",
     ];
     let c_library = |name: &str| name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_');
     let unknown: Vec<_> = super::TABLES
@@ -156,6 +158,26 @@ fn versions_and_processors() {
     );
     let name = wide("KeNothing");
     assert_eq!(call("MmGetSystemRoutineAddress", [at(&string(&name))]), 0);
+}
+
+#[test]
+fn code_integrity() {
+    const INFORMATION: &str = "ZwQuerySystemInformation";
+    for (test_signing, options) in [(Some(true), Some(3)), (Some(false), Some(1)), (None, None)] {
+        let kernel = Kernel::new(KernelConfig { test_signing, ..KernelConfig::collecting() });
+        let _in = kernel.enter();
+        let (mut information, mut needed) = ([8_u32, 0], 0_u32);
+        let asked = status_of(INFORMATION, [103, at_mut(&mut information), 8, at_mut(&mut needed)]);
+        assert_eq!((asked == 0).then_some(information[1]), options, "{test_signing:?}");
+        // Other classes are refused, and so are lengths that are not the record's.
+        assert_eq!(status_of(INFORMATION, [0, at_mut(&mut information), 8, 0]), status::INVALID_INFO_CLASS);
+        for (length, member) in [(4, 8), (8, 0), (16, 8)] {
+            let mut information = [member, 0, 0, 0_u32];
+            let asked = status_of(INFORMATION, [103, at_mut(&mut information), length, 0]);
+            assert_eq!(asked == status::INFO_LENGTH_MISMATCH, test_signing.is_some(), "{length} {member}");
+            assert_eq!(information[1], 0);
+        }
+    }
 }
 
 #[test]

@@ -181,8 +181,10 @@ fn experimental(stage: &Stage) -> Played {
     rung(stage, "experimental, allowed", setup(true, 1), 3, FP_MODE_USER)
 }
 
-/// Hardware scheduling, native fences and user-mode submission, a bit each, in the escape START.
-const ALL: u32 = 7;
+/// Hardware scheduling, native fences, user-mode submission and kernel-mode testing, a bit each, in the escape START.
+const ALL: u32 = 15;
+/// Kernel-mode testing.
+const TESTING: u32 = 8;
 
 fn told(stage: &Stage) -> Played {
     let said = |setup: Setup, check: &dyn Fn(&counters::EscapeStart) -> Played| {
@@ -198,6 +200,7 @@ fn told(stage: &Stage) -> Played {
                 "hardware scheduling answered",
                 "native fences answered",
                 "user-mode submission answered",
+                "kernel-mode testing answered",
                 "refused 0x",
             ];
             for said in words {
@@ -231,11 +234,11 @@ fn told(stage: &Stage) -> Played {
         Ok(())
     })?;
     said(Setup::default().setting("MaxRung", 1), &|start| {
-        same("answered, granted", (start.answered, start.granted), (1, 1))?;
+        same("answered, granted", (start.answered, start.granted), (1 | TESTING, 1 | TESTING))?;
         same("rungs", (start.rung, start.max_rung), (Rung::HardwareQueues.raw(), Rung::HardwareQueues.raw()))
     })?;
     said(Setup::default().without(Feature::DXGK_FEATURE_NATIVE_FENCE), &|start| {
-        same("answered, granted", (start.answered, start.granted), (ALL, 1))?;
+        same("answered, granted", (start.answered, start.granted), (ALL, 1 | TESTING))?;
         same("rung", start.rung, Rung::HardwareQueues.raw())
     })
 }

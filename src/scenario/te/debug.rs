@@ -2,7 +2,7 @@
 
 use super::super::rig::Rig;
 use super::super::{Played, Scene, Setup, Stage, same};
-use super::hardware::{ACTIVE, recovered};
+use super::hardware::{ACTIVE, controller, force, recovered, works};
 use super::held::Spinner;
 use super::hog::Loop;
 use super::{Hog, Raw, client, is_lost, stubborn, victim};
@@ -22,8 +22,44 @@ fn question(reason: u32, size: usize) -> DebugQuestion {
     DebugQuestion { reason, size, payload: (DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT, None), older: false }
 }
 
-/// Every reason, by either function, with room for nothing, little, and much.
+/// The whole of what the driver says, for every reason and by either function.
+fn is_told(scene: &Scene, when: &str) -> Played {
+    for (reason, older) in REASONS.into_iter().flat_map(|reason| [(reason, false), (reason, true)]) {
+        let mut asked = DebugQuestion { older, ..question(reason, 0x4000) };
+        let (status, bytes) = scene.world.os.ask_for_debug_info(scene.adapter(), &mut asked);
+        let what = format!("{when}, reason {reason:#x}, older function: {older}");
+        same(&what, status, STATUS_SUCCESS)?;
+        let told = decode(&bytes).with_context(|| what.clone())?;
+        ensure!(told.missing == 0 && told.text.contains("guilty  "), "{what}:\n{}", told.text);
+    }
+    Ok(())
+}
+
+/// Every reason, by either function, with room for nothing, little, and much; and at moments in which others call
+/// nothing: without power, and between the functions of the adapter's reset.
 pub(super) fn sizes(stage: &Stage) -> Played {
+    let gate = Gate::default();
+    let setup = Setup::default().windows(|windows| windows.gates.restart = Some(gate.clone())).resets(1);
+    stage
+        .play(setup, |scene| {
+            let control = controller(scene)?;
+            for hibernates in [false, true] {
+                scene.world.os.put_to_sleep(scene.adapter(), hibernates);
+                is_told(scene, "without power")?;
+                scene.world.os.wake_up(scene.adapter());
+                is_told(scene, "with power again")?;
+            }
+            let told = std::thread::scope(|scope| -> Played {
+                let reset = scope.spawn(|| force(&control, None));
+                let told = scene.until("the first half of the reset", || Ok(gate.came() == 1));
+                let told = told.and_then(|()| is_told(scene, "between the functions of the adapter's reset"));
+                gate.let_through();
+                same("the escape", reset.join().map_err(|_| anyhow::anyhow!("a panic"))?, STATUS_SUCCESS)?;
+                told
+            });
+            told.and_then(|()| is_told(scene, "behind the reset")).and_then(|()| works(scene))
+        })
+        .context("at any time")?;
     stage.play(Setup::default(), |scene| {
         let rig = Rig::open(scene, "busy")?;
         let (queue, page) = (rig.queue(0)?, rig.page()?);

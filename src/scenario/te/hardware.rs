@@ -226,6 +226,11 @@ pub(super) fn waiting(stage: &Stage) -> Played {
 /// Resets that user mode forces, of each node while it is busy, and of the adapter; work goes on behind each.
 pub(super) fn forced(stage: &Stage) -> Played {
     let packets = stage.rung() == 0;
+    stage.play(Setup::default().windows(|w| w.tdr.test_mode = false), |scene| {
+        let control = controller(scene)?;
+        same("without TdrTestMode", force(&control, None), wddm_abi::ntstatus::STATUS_NOT_SUPPORTED)?;
+        same("recoveries", scene.adapter().recoveries().len(), 0)
+    })?;
     // On the lowest rung every node has packets: a hog is the one whose device is lost. What comes off by itself may be
     // off at the moment of the reset, which then takes nothing along.
     stage.play(Setup::default().resets(4).setting("PreemptInBuffers", 0), |scene| {

@@ -1,15 +1,22 @@
-//! Mistakes of debug information and resets.
+//! Mistakes of debug information, resets and power.
 
+use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, Ordering};
 use fencepost::wrap::{decorate, own, record};
-use wddm_abi::ntstatus::STATUS_UNSUCCESSFUL;
+use wddm_abi::ntstatus::{STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
-    DRIVER_INITIALIZATION_DATA, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGKARG_COLLECTDBGINFO2,
-    DXGKARG_QUERYDEPENDENTENGINEGROUP, HANDLE, NTSTATUS,
+    DEVICE_POWER_STATE, DRIVER_INITIALIZATION_DATA, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGKARG_BUILDPAGINGBUFFER,
+    DXGKARG_COLLECTDBGINFO2, DXGKARG_QUERYDEPENDENTENGINEGROUP, HANDLE, NTSTATUS, POWER_ACTION,
 };
 
 /// Where the word is that says why a context is guilty: behind signature, head and its own section's head.
 const WHY: usize = 8 + 7 * 8 + 8;
+
+/// `PowerDeviceD0`.
+const POWER_DEVICE_D0: i32 = 1;
+
+/// Whether a driver with [`tables_stay_lost`] and its like was reset, or without power.
+static LOST: AtomicBool = AtomicBool::new(false);
 
 /// Whether a driver with [`refuses_beside`] is between the preparation of a reset and the reset.
 static PREPARES: AtomicBool = AtomicBool::new(false);
@@ -54,6 +61,59 @@ decorate! {
         }
         own!(DxgkDdiCollectDbgInfo2(adapter, args))
     }
+
+    resets: DxgkDdiResetFromTimeout(adapter: HANDLE) -> NTSTATUS {
+        LOST.store(true, Ordering::Relaxed);
+        own!(DxgkDdiResetFromTimeout(adapter))
+    }
+
+    sleeps: DxgkDdiSetPowerState(
+        context: *mut c_void,
+        device: u32,
+        state: DEVICE_POWER_STATE,
+        action: POWER_ACTION,
+    ) -> NTSTATUS {
+        if state.0 != POWER_DEVICE_D0 {
+            LOST.store(true, Ordering::Relaxed);
+        }
+        own!(DxgkDdiSetPowerState(context, device, state, action))
+    }
+
+    restarts: DxgkDdiRestartFromTimeout(adapter: HANDLE) -> NTSTATUS {
+        LOST.store(false, Ordering::Relaxed);
+        own!(DxgkDdiRestartFromTimeout(adapter))
+    }
+
+    collects_beside: DxgkDdiCollectDbgInfo2(adapter: HANDLE, args: *mut DXGKARG_COLLECTDBGINFO2) -> NTSTATUS {
+        if LOST.load(Ordering::Relaxed) { STATUS_UNSUCCESSFUL } else { own!(DxgkDdiCollectDbgInfo2(adapter, args)) }
+    }
+
+    initialized_once: DxgkDdiBuildPagingBuffer(adapter: HANDLE, args: *mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+        if record!(args).pDmaBuffer.is_null() && LOST.load(Ordering::Relaxed) {
+            return STATUS_SUCCESS;
+        }
+        own!(DxgkDdiBuildPagingBuffer(adapter, args))
+    }
+}
+
+/// Takes page tables of the paging process for initialized, although their memory was lost.
+pub fn tables_stay_lost(table: &mut DRIVER_INITIALIZATION_DATA) {
+    resets(table);
+    sleeps(table);
+    initialized_once(table);
+}
+
+/// Says nothing between the functions of an adapter's reset.
+pub fn silent_in_reset(table: &mut DRIVER_INITIALIZATION_DATA) {
+    resets(table);
+    restarts(table);
+    collects_beside(table);
+}
+
+/// Says nothing once it was without power.
+pub fn silent_asleep(table: &mut DRIVER_INITIALIZATION_DATA) {
+    sleeps(table);
+    collects_beside(table);
 }
 
 /// Answers no question while a reset is prepared.

@@ -181,6 +181,7 @@ fn accept(
     Ok(Arc::new(Allocation {
         adapter: adapter.clone(),
         driver: AtomicUsize::new(info.hAllocation.expose_provenance()),
+        is_standard: false,
         size,
         alignment: info.Alignment().into(),
         segments,

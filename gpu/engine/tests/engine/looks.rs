@@ -182,6 +182,15 @@ fn a_last_look_without_memory_is_taken_in_a_turn() {
     assert_eq!(m.read(0), 1);
 }
 
+/// What the OS waits for is the look of the engine that the node has now.
+#[test]
+fn an_engine_that_was_replaced_takes_no_last_look() {
+    let mut rig = Rig::new();
+    assert!(rig.engines[0].last_look());
+    rig.gpu.nodes[0].supersede();
+    assert!(!rig.engines[0].last_look() && rig.engines[1].last_look());
+}
+
 /// A last look at many write pointers, whose pages must be mapped, comes in parts: none is longer than a step, and each
 /// queue is looked at.
 #[test]

@@ -1,0 +1,133 @@
+//! The device without power: D3 while the system works or stands by, and hibernation.
+//!
+//! Before it, every hardware context is suspended, every doorbell disconnected, and what lies in memory that loses its
+//! content is moved out; after it, page tables begin anew, everything comes back, and contexts are resumed. A client
+//! that connects a doorbell meanwhile wakes the device.
+//!
+//! Source: article user-mode-work-submission, engine D-state transitions; article system-paging-process.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nt_model::Machine;
+use wddm_abi::{D3DDDI_DOORBELLSTATUS, POWER_ACTION};
+
+use super::Power;
+use crate::adapter::Adapter;
+use crate::hw_context::{HwContext, Suspend};
+use crate::memory::lost::{self, Loss, Taken};
+use crate::sync::{Admission, Gate, Lock, Rank};
+
+/// Whether the device sleeps, and what was taken from it.
+#[derive(Debug)]
+pub(crate) struct Sleep {
+    /// Exclusive to whoever changes it; shared by those who need the device awake.
+    gate: Gate,
+    asleep: Lock<Option<Asleep>>,
+    /// No work runs, and nobody looks for timeouts.
+    rests: AtomicBool,
+    /// Shared by the watch for timeouts, which suspends and resumes contexts, too.
+    watching: Gate,
+}
+
+#[derive(Debug)]
+struct Asleep {
+    suspended: Vec<Arc<HwContext>>,
+    taken: Taken,
+}
+
+impl Sleep {
+    pub(super) fn new() -> Self {
+        Self {
+            gate: Gate::new(),
+            asleep: Lock::new(Rank::Log, None),
+            rests: AtomicBool::new(false),
+            watching: Gate::new(),
+        }
+    }
+
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep.lock().is_some()
+    }
+
+    /// Forgets everything: the adapter stops.
+    pub(super) fn clear(&self) {
+        let asleep = self.asleep.lock().take();
+        self.rests.store(false, Ordering::Release);
+        drop(asleep);
+    }
+
+    /// Takes the power from a device that is awake.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn begin(&self, adapter: &Arc<Adapter>, loss: Loss) {
+        let _alone = self.gate.exclusive(adapter.kernel());
+        if self.asleep.lock().is_some() {
+            return;
+        }
+        self.rests.store(true, Ordering::Release);
+        drop(self.watching.exclusive(adapter.kernel()));
+        let mut suspended = Vec::new();
+        for context in adapter.hw_contexts() {
+            let _held = context.hold();
+            if context.is_alive() && !context.is_suspended() && context.device().usable().is_ok() {
+                if matches!(context.suspend(), Suspend::Pending(_)) {
+                    crate::recovery::await_suspension(adapter, &context);
+                }
+                suspended.push(context.clone());
+            }
+        }
+        for doorbell in adapter.scheduler.queues().iter().filter_map(|queue| queue.doorbell()) {
+            doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
+        }
+        let taken = lost::take_out(adapter, loss);
+        let action = match loss {
+            Loss::Hibernate => POWER_ACTION::PowerActionHibernate,
+            _ => POWER_ACTION::PowerActionNone,
+        };
+        Power::set_device_state(adapter, false, action);
+        lost::memory_is_gone(adapter, loss);
+        *self.asleep.lock() = Some(Asleep { suspended, taken });
+    }
+
+    /// Gives the power back, where it was taken.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn end(&self, adapter: &Arc<Adapter>) {
+        let _alone = self.gate.exclusive(adapter.kernel());
+        let Some(asleep) = self.asleep.lock().take() else { return };
+        Power::set_device_state(adapter, true, POWER_ACTION::PowerActionNone);
+        lost::tables_begin_anew(adapter);
+        lost::wait_for_tables(adapter);
+        lost::bring_back(adapter, asleep.taken);
+        for context in asleep.suspended {
+            let _held = context.hold();
+            if context.is_alive() && context.device().usable().is_ok() {
+                context.resume();
+            }
+        }
+        crate::recovery::forget_time(adapter);
+        self.rests.store(false, Ordering::Release);
+        adapter.scheduler.kick(adapter);
+    }
+
+    /// Admits whoever looks for timeouts; `None`: nothing runs.
+    pub(crate) fn watch<'a>(&'a self, kernel: &'a Machine) -> Option<Admission<'a>> {
+        let admission = self.watching.shared(kernel);
+        (!self.rests.load(Ordering::Acquire)).then_some(admission)
+    }
+
+    /// Wakes the device if it sleeps, and keeps it awake until the guard is dropped.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn stay_awake<'a>(&'a self, adapter: &'a Arc<Adapter>) -> Admission<'a> {
+        loop {
+            let awake = self.gate.shared(adapter.kernel());
+            if self.asleep.lock().is_none() {
+                return awake;
+            }
+            drop(awake);
+            self.end(adapter);
+        }
+    }
+}

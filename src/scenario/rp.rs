@@ -1,0 +1,182 @@
+//! Group RP: memory, and the power of the device.
+
+use super::db::{RETRY, RingQueue, Room, raw, store};
+use super::rig::{PATIENCE, Rig};
+use super::{Played, Scenario, Scene, Setup, Stage, same};
+use crate::client::{Allocation, Device};
+use anyhow::{Context, Result, ensure};
+use std::time::Duration;
+use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM};
+
+pub(super) const CASES: &[Scenario] = &[
+    Scenario {
+        id: "RP-05",
+        title: "the device loses its power: contexts are suspended, then doorbells disconnected, then memory moved out; \
+                and back in the other order",
+        source: "User-mode work submission, engine D-state transitions",
+        play: order,
+    },
+    Scenario {
+        id: "RP-06",
+        title: "a doorbell that is connected while the device has no power wakes it, and its work runs",
+        source: "User-mode work submission, engine D-state transitions",
+        play: connected,
+    },
+    Scenario {
+        id: "RP-10",
+        title: "power comes back, also from hibernation: page tables begin anew, and contents are what they were",
+        source: "System paging process; DXGK_SEGMENTFLAGS, PreservedDuringStandby, PreservedDuringHibernate",
+        play: anew,
+    },
+];
+
+/// Bytes of an allocation of local memory.
+pub(super) const SIZE: u64 = 64 << 10;
+
+/// Whether the GPU finds `word` everywhere in local memory.
+fn holds(device: &Device, local: &Allocation, word: u32) -> Played {
+    let seen = device.allocate(FP_KIND_SYSTEM, SIZE, 0)?;
+    let queue = device.queue(0, 4096, 0, 0)?;
+    let (from, to) = (local.gpu_va()?, seen.gpu_va()?);
+    let done = queue.run(|list| list.copy(from, to, SIZE))?;
+    queue.wait(done, Some(PATIENCE))?;
+    let twice = u64::from(word) << 32 | u64::from(word);
+    same("words", (seen.read_u64(0)?, seen.read_u64(SIZE - 8)?), (twice, twice))
+}
+
+/// Local memory that the GPU fills with `word`, and copies to where the CPU reads it.
+pub(super) fn fill(device: &Device, word: u32) -> Result<Allocation> {
+    let local = device.allocate(FP_KIND_LOCAL, SIZE, 0)?;
+    let queue = device.queue(0, 4096, 0, 0)?;
+    let to = local.gpu_va()?;
+    let done = queue.run(|list| list.fill(to, SIZE, word))?;
+    queue.wait(done, Some(PATIENCE))?;
+    holds(device, &local, word)?;
+    Ok(local)
+}
+
+/// How often a rule was checked.
+pub(super) fn checked(scene: &Scene, name: &str) -> u64 {
+    let report = scene.world.os.report();
+    report.rules.iter().find(|rule| rule.rule.name == name).map_or(0, |rule| rule.evaluations)
+}
+
+/// Bytes of local memory in use.
+fn used(scene: &Scene) -> u64 {
+    let report = scene.world.os.report();
+    let segments = report.adapters.first().map(|adapter| adapter.segments.clone()).unwrap_or_default();
+    segments.iter().find(|(id, ..)| *id == 2).map_or(0, |(_, used, _)| *used)
+}
+
+const SUSPEND: &str = "DxgkDdiSuspendContext";
+const RESUME: &str = "DxgkDdiResumeContext";
+const DISCONNECT: &str = "DxgkDdiDisconnectDoorbell";
+const BUILD: &str = "DxgkDdiBuildPagingBuffer";
+const POWER: &str = "DxgkDdiSetPowerState";
+
+/// The driver's calls from the `from`th on, each run of one function as one.
+fn calls(scene: &Scene, from: usize) -> Vec<&'static str> {
+    let mut calls = scene.journal(&[SUSPEND, RESUME, DISCONNECT, BUILD, POWER]);
+    calls.drain(..from.min(calls.len()));
+    calls.dedup();
+    calls
+}
+
+fn order(stage: &Stage) -> Played {
+    for hibernates in [false, true] {
+        let play = |scene: &Scene| {
+            let process = raw(scene)?;
+            let room = Room::new(&process)?;
+            let memory = room.memory(scene, 4096)?;
+            let ring = RingQueue::connected(scene, &room, 0, 65536)?;
+            let rig = Rig::open(scene, "owner")?;
+            let local = fill(&rig.device, 7)?;
+            let before = used(scene);
+            // Work that is not done when the power goes, for longer than a timeout takes.
+            let (gate, page, waits) = (rig.fence(0, true)?, rig.page()?, rig.queue(1)?);
+            waits.run(|list| {
+                list.wait(&gate, 1)?;
+                list.store(page.at(0), 1)
+            })?;
+            let from = scene.journal(&[SUSPEND, RESUME, DISCONNECT, BUILD, POWER]).len();
+            scene.world.os.put_to_sleep(scene.adapter(), hibernates);
+            // Local memory keeps its content while the system stands by.
+            let down =
+                if hibernates { &[SUSPEND, DISCONNECT, BUILD, POWER][..] } else { &[SUSPEND, DISCONNECT, POWER] };
+            same("down", calls(scene, from).as_slice(), down)?;
+            same("local memory in use", used(scene), if hibernates { 0 } else { before })?;
+            same("the doorbell", ring.status()?, RETRY)?;
+            std::thread::park_timeout(Duration::from_millis(700));
+            same("what runs without power", page.word(0)?, 0)?;
+            let from = scene.journal(&[SUSPEND, RESUME, DISCONNECT, BUILD, POWER]).len();
+            scene.world.os.wake_up(scene.adapter());
+            same("up", calls(scene, from).as_slice(), &[POWER, BUILD, RESUME][..])?;
+            same("local memory in use", used(scene), before)?;
+            rig.signal(&[(&gate, 1)])?;
+            page.until(scene, "work that waited", 0, 1)?;
+            holds(&rig.device, &local, 7)?;
+            ring.connect()?;
+            ring.submit_through(&[store(memory.gpu, 9)])?;
+            scene.until("work behind it", || Ok(process.load(memory.cpu)? == 9))
+        };
+        stage.play(Setup::default().quick_tdr(), play).with_context(|| format!("hibernates {hibernates}"))?;
+    }
+    Ok(())
+}
+
+fn connected(stage: &Stage) -> Played {
+    for hibernates in [false, true] {
+        let play = |scene: &Scene| {
+            let process = raw(scene)?;
+            let room = Room::new(&process)?;
+            let memory = room.memory(scene, 4096)?;
+            let ring = RingQueue::connected(scene, &room, 0, 65536)?;
+            let rig = Rig::open(scene, "driver")?;
+            let (queue, page) = (rig.queue(1)?, rig.page()?);
+            for round in 1..=3 {
+                scene.world.os.put_to_sleep(scene.adapter(), hibernates);
+                ensure!(scene.world.os.is_asleep(scene.adapter()), "the device has power");
+                ring.connect()?;
+                ensure!(!scene.world.os.is_asleep(scene.adapter()), "the device has no power");
+                ring.submit_through(&[store(memory.gpu, round)])?;
+                scene.until("work of the ring", || Ok(process.load(memory.cpu)? == round))?;
+                // The user-mode driver finds RETRY, and connects by itself.
+                scene.world.os.put_to_sleep(scene.adapter(), hibernates);
+                queue.run(|list| list.store(page.at(0), round))?;
+                page.until(scene, "work of the user-mode driver", 0, round)?;
+            }
+            Ok(())
+        };
+        stage.play(Setup::default(), play).with_context(|| format!("hibernates {hibernates}"))?;
+    }
+    Ok(())
+}
+
+fn anew(stage: &Stage) -> Played {
+    // Who writes the tables of processes; whether the driver's device has registers without power.
+    for (mode, hibernates) in [(2, false), (2, true), (0, true)] {
+        let play = |scene: &Scene| {
+            let rig = Rig::open(scene, "owner")?;
+            let local = fill(&rig.device, 7)?;
+            let (queue, page, fence) = (rig.queue(1)?, rig.page()?, rig.fence(0, stage.rung() == 3)?);
+            for round in 1..=3 {
+                let before = checked(scene, "DXG-PAGING-ANEW");
+                scene.world.os.put_to_sleep(scene.adapter(), hibernates);
+                scene.world.os.wake_up(scene.adapter());
+                ensure!(checked(scene, "DXG-PAGING-ANEW") >= before + 2, "page tables did not begin anew");
+                queue.run(|list| {
+                    list.store(page.at(0), round)?;
+                    list.signal(&fence, round)
+                })?;
+                fence.wait(round, Some(PATIENCE))?;
+                same("a word", page.word(0)?, round)?;
+                holds(&rig.device, &local, 7)?;
+                fill(&rig.device, 8)?;
+            }
+            Ok(())
+        };
+        let setup = Setup::default().setting("PageTableUpdateMode", mode);
+        stage.play(setup, play).with_context(|| format!("mode {mode}, hibernates {hibernates}"))?;
+    }
+    Ok(())
+}
