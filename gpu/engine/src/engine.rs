@@ -177,6 +177,20 @@ impl<H: Host> Engine<H> {
         self.core.step(&self.gpu)
     }
 
+    /// Serves what others ask for (flushes, suspensions, a hold, a stop), and gives no turn. `Some`: what a step would
+    /// come to, since nothing else may happen.
+    pub fn attend(&mut self) -> Option<Step> {
+        self.core.attend_alone(&self.gpu)
+    }
+
+    /// About to pause although there may be work. Returns whether nothing is asked of it; from now on every agent that
+    /// asks for something kicks.
+    pub fn prepare_pause(&mut self) -> bool {
+        let node = &self.gpu.nodes[self.core.node];
+        node.prepare_sleep(&self.gpu.mutation);
+        node.attention.load(Ordering::Acquire) & !attention::HALT == 0
+    }
+
     /// The OS is told that the engine's state changes to `state`, a `DXGK_ENGINE_STATE`. Behind this, step.
     pub fn report_state(&mut self, state: u32) {
         let node = &self.gpu.nodes[self.core.node];
@@ -304,6 +318,16 @@ impl<H: Host> Core<H> {
             return if waits { Step::Waiting } else { Step::Idle(watched) };
         };
         self.run(gpu, node, &queue)
+    }
+
+    fn attend_alone(&mut self, gpu: &Gpu<H>) -> Option<Step> {
+        let node = &gpu.nodes[self.node];
+        if self.wedged {
+            return Some(Step::Waiting);
+        }
+        node.awake();
+        self.take_work(node);
+        if node.attention.load(Ordering::Acquire) == 0 { None } else { self.attend(gpu, node) }
     }
 
     /// The engine looks up: the work since it last did, which begins anew.

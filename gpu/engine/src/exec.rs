@@ -167,6 +167,7 @@ impl<F> Exec<F> {
     /// As for [`Buffer::new`].
     pub fn begin(&mut self, address: GpuVa, length: u64) -> Result<(), FaultKind> {
         self.buffer = Some(Buffer::new(address, length)?);
+        self.remember();
         Ok(())
     }
 

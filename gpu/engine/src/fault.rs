@@ -76,6 +76,13 @@ impl FaultPlan {
         None
     }
 
+    /// The packet that was counted last is executed again, and counts then.
+    pub fn comes_again(&self) {
+        if self.armed.load(Ordering::Relaxed) {
+            self.packets.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     /// Whether this request for an interrupt shall fail.
     pub fn interrupt_fails(&self) -> bool {
         self.armed.load(Ordering::Relaxed)

@@ -267,9 +267,14 @@ impl<H: Host> Node<H> {
         self.watching_len.load(Ordering::Relaxed) != 0
     }
 
+    /// The number of the last change of the queues that are watched.
+    pub(crate) fn watching_changes(&self) -> u64 {
+        self.watching_changes.load(Ordering::Acquire)
+    }
+
     /// Engine: whether a queue is watched, or is watched no longer, since the change `seen`.
     pub(crate) fn has_changed_watching(&self, seen: u64) -> bool {
-        self.watching_changes.load(Ordering::Acquire) != seen
+        self.watching_changes() != seen
     }
 
     /// Engine: copies the queues that are watched to `to` if they have changed since `seen`, and returns the number of

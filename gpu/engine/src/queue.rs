@@ -82,7 +82,7 @@ pub struct Queue<H: Host> {
     /// Signal log.
     pub signals: H::Lock<Log>,
     pub(crate) exec: Handover<Stream<H>, H::Word>,
-    /// Ticket of the wait that somebody took it out of, and whether the value was reached: see [`Self::woken_word`].
+    /// Ticket of the wait that another agent took it out of, and whether the value was reached: see [`Self::woken_word`].
     pub(crate) woken: AtomicU64,
     /// GPU time at which it was taken out. Written before `woken`.
     pub(crate) woken_at: AtomicU64,
@@ -100,10 +100,13 @@ pub struct Queue<H: Host> {
     binding: H::Lock<Option<Binding>>,
     /// Raised when the binding changes.
     pub(crate) bindings: AtomicU64,
+    /// The change of the binding that the engine has taken over: `consumed` is about that ring.
+    taken_over: AtomicU64,
     kernel: H::Lock<VecDeque<Submission>>,
     /// Progress value of the command buffer that the kernel submitted and that runs, or ran last.
     pub(crate) running: AtomicU64,
-    /// Bytes of the ring consumed, or command buffers run: for debug blobs.
+    /// Bytes of the ring consumed, or command buffers run: what a watched write pointer is compared with, and for debug
+    /// blobs.
     pub consumed: AtomicU64,
     /// Packets executed.
     pub packets: AtomicU64,
@@ -155,6 +158,7 @@ impl<H: Host> Queue<H> {
             state: AtomicU32::new(State::Active as u32),
             binding: H::Lock::new(None),
             bindings: AtomicU64::new(0),
+            taken_over: AtomicU64::new(0),
             kernel: H::Lock::new(kernel),
             running: AtomicU64::new(0),
             consumed: AtomicU64::new(0),
@@ -179,6 +183,9 @@ impl<H: Host> Queue<H> {
     /// Ends the wait `ticket` that a signal took it out of at the GPU time `at`. The caller then makes it ready. A wait
     /// that is over already is not ended again: the one behind it has a greater ticket.
     pub fn wake(&self, ticket: u64, granted: bool, at: u64) {
+        if self.woken.load(Ordering::Relaxed) > Self::woken_word(ticket, true) {
+            return;
+        }
         self.woken_at.store(at, Ordering::Relaxed);
         self.woken.fetch_max(Self::woken_word(ticket, granted), Ordering::Release);
     }
@@ -256,6 +263,18 @@ impl<H: Host> Queue<H> {
     pub fn bind(&self, binding: Option<Binding>) {
         self.binding.with(|b| *b = binding);
         self.bindings.fetch_add(1, Ordering::Release);
+    }
+
+    /// Engine: it has taken over the ring of the change `bindings`, of which nothing is consumed.
+    pub(crate) fn take_over(&self, bindings: u64) {
+        self.consumed.store(0, Ordering::Relaxed);
+        self.taken_over.store(bindings, Ordering::Release);
+    }
+
+    /// How much of the ring of the change `bindings` the engine has consumed. Of one that it has not taken over yet,
+    /// nothing. Engine only.
+    pub(crate) fn consumed_of(&self, bindings: u64) -> u64 {
+        if self.taken_over.load(Ordering::Acquire) == bindings { self.consumed.load(Ordering::Relaxed) } else { 0 }
     }
 
     /// Adds a command buffer; `false` when the queue is full. The caller then makes the queue ready. Up to

@@ -388,6 +388,11 @@ impl<H: Host> Tlb<H> {
                 return Ok(*at);
             }
         }
+        if self.work >= self.limit {
+            // Whatever the window is of: what is mapped already is found when the access comes again.
+            self.lack = Some(Lack::Look);
+            return Err(fault);
+        }
         let leaf_table = self.walk(bus, space, root, va).map_err(|()| fault)?;
         let entry = self.fill(bus, space, va, want, leaf_table).map_err(|()| fault)?;
         self.keep(entry).map_err(|_| {

@@ -247,8 +247,8 @@ impl<P: Platform> Drop for Counted<P> {
 
 /// Mappings that an engine can have where the machine has no addresses left. A packet needs them all at once: its
 /// command buffer, where it reads, where it writes, and its fence, each with up to three page tables and one that they
-/// share; and a table that it changes.
-const RESERVED_PLACES: usize = 24;
+/// share; and a table that it changes. A FILTER_RECT whose rows lie a gibibyte apart reads three at once.
+const RESERVED_PLACES: usize = 32;
 
 /// What the engines' threads have, and what they are waited for by.
 pub(crate) struct Threads<P: Platform> {

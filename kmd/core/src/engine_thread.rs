@@ -67,19 +67,19 @@ pub fn run<P: Platform>(
             }
             looks_on = !complete_f1(irql, gpu, &mut engine, node);
         }
-        let step = match gpu.host.keeper().during(node, || engine.step()) {
-            // There are write pointers left, for another last look.
-            Step::Idle(_) if looks_on => Step::Worked,
-            step => step,
-        };
+        let step = gpu.host.keeper().during(node, || match looks_on {
+            // There are write pointers left, for another last look. What the looks have found may have no end, and the
+            // OS waits.
+            true => engine.attend().unwrap_or(Step::Worked),
+            false => engine.step(),
+        });
         gpu.host.answers().announce();
         match step {
             Step::Worked => {
                 rest = Rest::default();
                 let pause = duty.as_mut().and_then(|duty| duty.worked(gpu.host.clock()));
                 let Some(pause) = pause else { continue };
-                // What the engine is told to be ends the pause, and nothing else.
-                timer.wait(irql, wake, pause);
+                rest_for(irql, gpu, &mut engine, timer, node, pause);
             }
             Step::Waiting | Step::Held => {
                 timer.wait(irql, wake, PAUSE);
@@ -147,6 +147,29 @@ pub fn run<P: Platform>(
         {
             duty.waited(gpu.host.clock());
         }
+    }
+}
+
+/// A pause of the engine of `node`, in units of 100 ns, in which it gives no turn. What others ask for is served
+/// meanwhile; what the engine is told to be ends the pause.
+fn rest_for<P: Platform>(
+    irql: &Passive,
+    gpu: &Gpu<P>,
+    engine: &mut Engine<EngineHost<P>>,
+    timer: &P::Timer,
+    node: usize,
+    pause: u64,
+) {
+    let frequency = gpu.host.clock_frequency().max(1);
+    let (begun, mut left) = (gpu.host.clock(), pause);
+    while left != 0 {
+        let kicked = !engine.prepare_pause() || timer.wait(irql, gpu.host.wake(node), left);
+        if !kicked || gpu.host.keeper().during(node, || engine.attend()).is_some() {
+            return;
+        }
+        gpu.host.answers().announce();
+        let passed = gpu.host.clock().saturating_sub(begun);
+        left = pause.saturating_sub(passed.saturating_mul(10_000_000) / frequency);
     }
 }
 

@@ -46,11 +46,6 @@ impl<H: Host> Core<H> {
         }
         exec.plain = false;
         let decoded = decoded?;
-        if let Packet::FenceSignal(b) = decoded
-            && progress == Some(GpuVa(b.fence))
-        {
-            self.submissions = self.submissions.saturating_add(1);
-        }
         if own.is_some() && job.queue.is_none() {
             // A packet has no logs.
             return Err(FaultKind::BadLog.into());
@@ -82,8 +77,15 @@ impl<H: Host> Core<H> {
             // One that is executed again is one packet.
             bump(&node.counters.packets);
             job.queue.inspect(|queue| add(&queue.packets, 1));
+        } else {
+            gpu.faults.comes_again();
         }
         let effect = effect?;
+        if let Packet::FenceSignal(b) = decoded
+            && progress == Some(GpuVa(b.fence))
+        {
+            self.submissions = self.submissions.saturating_add(1);
+        }
         // Signals that follow each other in a burst have one time; behind everything that may take a while, or that
         // stores a time, it is read anew.
         if !matches!(effect, Effect::Nothing | Effect::Signal(_) | Effect::Log(..))

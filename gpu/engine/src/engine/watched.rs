@@ -43,8 +43,24 @@ pub(super) struct WatchedPointers<H: Host> {
 /// A queue whose write pointer is watched.
 struct WatchedQueue<H: Host> {
     queue: Shared<Queue<H>>,
-    /// Its ring, and the number of the change that brought it; `None` before the first look.
-    ring: Option<(u64, Option<Binding>)>,
+    /// Its ring; `None` before the first look.
+    ring: Option<Bound>,
+}
+
+/// The ring that a queue has since one of its changes, or that it has none.
+#[derive(Clone, Copy)]
+struct Bound {
+    change: u64,
+    binding: Option<Binding>,
+}
+
+impl Bound {
+    /// The ring of `queue` now. Takes the queue's lock.
+    fn of<H: Host>(queue: &Queue<H>) -> Self {
+        // Acquire: the ring is at least as new as the number.
+        let change = queue.bindings.load(Ordering::Acquire);
+        Self { change, binding: queue.binding() }
+    }
 }
 
 impl<H: Host> From<Shared<Queue<H>>> for WatchedQueue<H> {
@@ -55,16 +71,10 @@ impl<H: Host> From<Shared<Queue<H>>> for WatchedQueue<H> {
 
 impl<H: Host> WatchedQueue<H> {
     /// Its ring. The queue's lock is taken where that has changed, and in no other look.
-    fn ring(&mut self) -> Option<Binding> {
-        // Acquire: the ring is at least as new as the number.
-        let changes = self.queue.bindings.load(Ordering::Acquire);
+    fn ring(&mut self) -> Bound {
         match self.ring {
-            Some((seen, binding)) if seen == changes => binding,
-            _ => {
-                let binding = self.queue.binding();
-                self.ring = Some((changes, binding));
-                binding
-            }
+            Some(ring) if ring.change == self.queue.bindings.load(Ordering::Acquire) => ring,
+            _ => *self.ring.insert(Bound::of(&self.queue)),
         }
     }
 }
@@ -112,6 +122,7 @@ impl<H: Host> WatchedPointers<H> {
         }
         self.is_amid = false;
         if is_halted(node) {
+            (self.queues, self.seen) = (Vec::new(), node.watching_changes());
             return;
         }
         self.seen = node.watched(self.seen, &mut self.queues);
@@ -147,7 +158,7 @@ impl<H: Host> Eyes<'_, H> {
         for _ in 0..LOOKED_AT_ONCE {
             let Some((queue, doorbell)) = self.node.any_watched() else { return true };
             self.tlb.work += LOOK_COST;
-            match self.published(&queue, queue.binding()) {
+            match self.published(&queue, Bound::of(&queue)) {
                 Published::Nothing | Published::NoRing => {}
                 // What cannot be told now is looked at in a turn.
                 Published::Work | Published::Unknown => self.node.list(self.schedule, &queue),
@@ -159,14 +170,14 @@ impl<H: Host> Eyes<'_, H> {
     }
 
     /// Looks at the write pointer of `queue`, whose doorbell the OS has disconnected, in the control page of `ring`.
-    fn published(&mut self, queue: &Queue<H>, ring: Option<Binding>) -> Published {
+    fn published(&mut self, queue: &Queue<H>, ring: Bound) -> Published {
         // One that waits for a fence looks by itself when its wait is over, and one of a context that is off when that
         // is resumed.
         let looks_itself = queue.is_parked() || !queue.context.is_runnable();
-        let Some(binding) = ring.filter(|_| !looks_itself) else { return Published::Nothing };
+        let Some(binding) = ring.binding.filter(|_| !looks_itself) else { return Published::Nothing };
         let mut mmu = self.gpu.mmu(self.node, &queue.context.space, self.tlb);
         match mmu.word_aside(binding.control, false) {
-            Ok(word) if word.load(Ordering::Acquire) == queue.consumed.load(Ordering::Relaxed) => Published::Nothing,
+            Ok(word) if word.load(Ordering::Acquire) == queue.consumed_of(ring.change) => Published::Nothing,
             Ok(_) => Published::Work,
             Err(Stored::NotMapped) => Published::NoRing,
             Err(Stored::Later) => Published::Later,

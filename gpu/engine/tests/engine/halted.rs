@@ -57,8 +57,12 @@ fn nothing_is_mapped_for_write_pointers() {
     rig.gpu.watch_pointer(&queue.queue, 1);
     rig.settle();
     rig.gpu.halt();
-    for _ in 0..3 {
+    let another = rig.queue(0, 1);
+    for doorbell in 2..5 {
         rig.settle();
+        rig.gpu.watch_pointer(&another.queue, doorbell);
+        rig.settle();
+        assert!(rig.engines[0].prepare_sleep(), "it looks for ever at what it does not look at");
         assert!(rig.engines[0].last_look());
         assert_eq!(rig.gpu.host.mappings.load(std::sync::atomic::Ordering::Relaxed), 0);
     }
