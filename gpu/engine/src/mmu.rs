@@ -42,23 +42,36 @@ impl<H: Host> Mmu<'_, H> {
         self.tlb.translate(&self.bus, self.space, va, want, write)
     }
 
-    /// As [`Tlb::translate`], for a step of an operation: `None` where that has mapped something, and the step is long
-    /// enough, or too long for more. The next step translates anew, and finds what is mapped.
+    /// As [`Tlb::translate`], for a step of an operation: `None` where the step ends in front of the access, for one of
+    /// three reasons. It has mapped something, and is long enough; it is too long to map more; the host has no memory
+    /// for the mapping, which `lack` says. The next step translates anew, and finds what is mapped.
     ///
     /// # Errors
     /// The fault of the access.
     #[inline]
     pub fn translate_in_step(&mut self, va: GpuVa, want: u64, write: bool) -> Result<Option<View>, Fault> {
         let before = self.tlb.work;
-        let view = match self.translate(va, want, write) {
-            Err(_) if self.tlb.lack == Some(Lack::Look) => {
-                self.tlb.lack = None;
-                return Ok(None);
-            }
-            view => view?,
-        };
+        let view = self.translate(va, want, write);
+        let Some(view) = self.in_step(view)? else { return Ok(None) };
         let is_over = self.tlb.work >= STEP && self.tlb.work - before >= MAP_COST;
         Ok(Some(view).filter(|_| !is_over))
+    }
+
+    /// What an access comes to in a step of an operation; `None`: the step ends in front of it.
+    ///
+    /// # Errors
+    /// The fault of the access.
+    #[inline]
+    pub fn in_step<T>(&mut self, access: Result<T, Fault>) -> Result<Option<T>, Fault> {
+        match (access, self.tlb.lack) {
+            (Ok(found), _) => Ok(Some(found)),
+            (Err(fault), None) => Err(fault),
+            (Err(_), Some(Lack::Memory)) => Ok(None),
+            (Err(_), Some(Lack::Look)) => {
+                self.tlb.lack = None;
+                Ok(None)
+            }
+        }
     }
 
     /// The bytes of a view, or `None` when it is stale: translate again.

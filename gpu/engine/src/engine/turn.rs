@@ -564,7 +564,11 @@ impl<H: Host> Core<H> {
             }
         };
         add(&node.counters.bytes, bytes);
-        Ok(None)
+        match self.tlb.lack {
+            // What the step has done is done; the stream waits for memory.
+            Some(Lack::Memory) => Err(FaultKind::Address.into()),
+            _ => Ok(None),
+        }
     }
 }
 

@@ -8,8 +8,8 @@ use crate::fault::Fault;
 use crate::host::Host;
 use crate::mmu::Mmu;
 use crate::operation::Long;
-use gpu_wire::GpuVa;
 use gpu_wire::packet::FilterRect;
+use gpu_wire::{GpuVa, PAGE_SIZE};
 
 /// Pixels filtered between two reads of source rows.
 const SPAN: usize = 64;
@@ -62,7 +62,10 @@ fn span<H: Host>(mmu: &mut Mmu<'_, H>, p: &FilterRect, x: u32, y: u32, n: u32) -
         if mmu.translate_in_step(at, reach, false)?.is_none() {
             return Ok(false);
         }
-        mmu.read(at, pixels.as_flattened_mut())?;
+        let read = mmu.read(at, pixels.as_flattened_mut());
+        if mmu.in_step(read)?.is_none() {
+            return Ok(false);
+        }
         if x == 0 {
             to[0] = to[1];
         }
@@ -76,7 +79,11 @@ fn span<H: Host>(mmu: &mut Mmu<'_, H>, p: &FilterRect, x: u32, y: u32, n: u32) -
     }
     let to = GpuVa(p.destination + u64::from(y) * u64::from(p.destination_pitch) + u64::from(x) * 4);
     let reach = reach(p.destination_pitch, p.width * 4, n * 4, p.y + p.height - y);
-    if mmu.translate_in_step(to, reach, true)?.is_none() {
+    // Each page of the span is mapped before the first is written: what is written is written once.
+    let last = GpuVa(to.0 + u64::from(n) * 4 - 1);
+    if (last.0 / PAGE_SIZE != to.0 / PAGE_SIZE && mmu.translate_in_step(last, 1, true)?.is_none())
+        || mmu.translate_in_step(to, reach, true)?.is_none()
+    {
         return Ok(false);
     }
     mmu.write(to, out.as_flattened().get(..n as usize * 4).unwrap_or_default())?;

@@ -3,7 +3,10 @@
 
 use crate::stretches::{progress, queue, store};
 use crate::support::{Rig, TestQueue};
+use gpu_engine::word::{Ordering, Word};
+use gpu_wire::PAGE_SIZE;
 use gpu_wire::packet::{self, Encoded, FaultKind, log_operation};
+use gpu_wire::pte::Place;
 
 /// Steps that are more than enough.
 const STEPS: usize = 100;
@@ -131,4 +134,28 @@ fn a_wait_behind_a_signal_begins_when_all_are_awake() {
         }
     }
     assert_eq!((fence.fence.parked.len(), other.fence.parked.len()), (0, 1));
+}
+
+/// A step of an operation ends for want of memory, or since the engine must look up: what it has done is not done again.
+#[test]
+fn what_a_step_has_written_is_not_written_again() {
+    const PAGES: u64 = 40;
+    const MARK: u64 = 0x1234_5678_9ABC_DEF0;
+    for without_memory in [false, true] {
+        let mut rig = Rig::new();
+        let mut q = rig.queue(0, 0);
+        let at = crate::preemption::scattered(&mut rig, PAGES, PAGE_SIZE, 0x40_0000_0000);
+        // Its first word is written by the first step; the engine maps the other pages behind it.
+        q.submit(&[store(at, 0)]);
+        rig.settle();
+        let frame = rig.gpu.host.asked.lock().unwrap().last().unwrap().0[0];
+        let word = rig.entry(Place::System(frame), 0);
+        *rig.gpu.host.on_map.lock().unwrap() = Some(Box::new(move || word.store(MARK, Ordering::SeqCst)));
+        *rig.gpu.host.until_failure.lock().unwrap() = without_memory.then_some(3);
+        let length = PAGES * PAGE_SIZE;
+        q.submit(&[packet::Fill { address: at.0, length, pattern: 7, reserved: 0 }.to_packet()]);
+        rig.settle();
+        let word = rig.entry(Place::System(frame), 0).load(Ordering::SeqCst);
+        assert_eq!((q.fault(), word), (None, MARK), "without memory: {without_memory}");
+    }
 }
