@@ -151,7 +151,7 @@ fn what_a_step_has_written_is_not_written_again() {
         let frame = rig.gpu.host.asked.lock().unwrap().last().unwrap().0[0];
         let word = rig.entry(Place::System(frame), 0);
         *rig.gpu.host.on_map.lock().unwrap() = Some(Box::new(move || word.store(MARK, Ordering::SeqCst)));
-        *rig.gpu.host.until_failure.lock().unwrap() = without_memory.then_some(3);
+        *rig.gpu.host.until_failure.lock().unwrap() = without_memory.then_some(1);
         let length = PAGES * PAGE_SIZE;
         q.submit(&[packet::Fill { address: at.0, length, pattern: 7, reserved: 0 }.to_packet()]);
         rig.settle();
