@@ -309,8 +309,9 @@ impl<H: Host> Core<H> {
         }
         let Some(queue) = self.next_ready(gpu, node) else {
             let unmaps = node.attention.load(Ordering::Relaxed) & attention::FLUSH != 0;
-            if unmaps || !self.arriving.is_empty() || self.watched.is_amid() {
-                // Windows are left to be unmapped, queues to be taken in, or write pointers to be looked at.
+            if unmaps || !self.arriving.is_empty() || !self.schedule.is_empty() || self.watched.is_amid() {
+                // Windows are left to be unmapped, queues to be taken in or put in line, or write pointers to be looked
+                // at.
                 return Step::Worked;
             }
             let waits =
@@ -503,7 +504,7 @@ impl<H: Host> Core<H> {
         self.cool();
         self.watch.clear();
         self.fences.clear();
-        while self.next_ready(gpu, node).is_some() {}
+        while self.next_ready(gpu, node).is_some() || !self.schedule.is_empty() {}
         self.arriving = Taken::none();
         node.arrivals.take().for_each(drop);
         self.watched = WatchedPointers::new();

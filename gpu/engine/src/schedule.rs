@@ -123,6 +123,9 @@ fn level(rank: u32) -> u32 {
     rank >> PRIORITY_BITS
 }
 
+/// Queues that get another place in line between two looks of the engine: some 10 µs.
+const MOVED_AT_ONCE: usize = 32;
+
 /// A queue that is ready.
 struct Ready<H: Host> {
     rank: u32,
@@ -256,6 +259,8 @@ pub(crate) struct Schedule<H: Host> {
     grace: Option<u64>,
     /// That queue, behind a turn in its grace period: the next turn is its own.
     held: Option<Shared<Queue<H>>>,
+    /// Queues that are ready and have no place in line, since those of contexts have changed: see [`Self::follow`].
+    moving: Vec<BinaryHeap<Ready<H>>>,
     /// Queues that [`Self::follow`] has put to their places anew: see [`Self::take_moved`].
     moved: u64,
     /// A queue was added since this was looked at.
@@ -280,6 +285,7 @@ impl<H: Host> Schedule<H> {
             running: Running::default(),
             grace: None,
             held: None,
+            moving: Vec::new(),
             moved: 0,
             has_changed: false,
             followed: 0,
@@ -321,24 +327,33 @@ impl<H: Host> Schedule<H> {
         Ok(())
     }
 
-    /// Follows changes of contexts: each queue has its place in line anew. `refused` gets those for which there is no
-    /// memory; without any, the next turn follows.
-    fn follow(&mut self, policy: &Policy, mut refused: impl FnMut(Shared<Queue<H>>)) {
+    /// Follows changes of contexts: each queue has its place in line anew, [`MOVED_AT_ONCE`] of them in a call. `refused`
+    /// gets those for which there is no memory; without any, the next turn follows. Returns whether each has its place.
+    fn follow(&mut self, policy: &Policy, mut refused: impl FnMut(Shared<Queue<H>>)) -> bool {
         let changes = policy.changes.load(AtomicOrdering::Acquire);
-        let mut all = Vec::new();
-        if changes == self.followed || all.try_reserve_exact(self.ready).is_err() {
-            return;
+        let entries = self.bands.iter().map(|band| band.entries.len()).sum();
+        if self.moving.is_empty() {
+            if changes == self.followed || self.moving.try_reserve_exact(entries).is_err() {
+                return true;
+            }
+            for band in self.bands.iter_mut() {
+                let queues = band.entries.iter_mut().map(|entry| core::mem::take(&mut entry.queues));
+                self.moving.extend(queues.filter(|queues| !queues.is_empty()));
+                band.ready = 0;
+            }
+            (self.ready, self.followed) = (0, changes);
         }
-        for band in self.bands.iter_mut() {
-            all.extend(band.entries.iter_mut().flat_map(|entry| entry.queues.drain()));
-            band.ready = 0;
+        for _ in 0..MOVED_AT_ONCE {
+            let Some(queues) = self.moving.last_mut() else { break };
+            if let Some(Ready { order, queue, .. }) = queues.pop() {
+                self.moved += 1;
+                self.insert(queue, order).unwrap_or_else(&mut refused);
+            }
+            if self.moving.last().is_some_and(BinaryHeap::is_empty) {
+                self.moving.pop();
+            }
         }
-        self.ready = 0;
-        self.moved += all.len() as u64;
-        for Ready { order, queue, .. } in all {
-            self.insert(queue, order).unwrap_or_else(&mut refused);
-        }
-        self.followed = changes;
+        self.moving.is_empty()
     }
 
     /// Queues that were put to their places anew since the last call.
@@ -348,7 +363,7 @@ impl<H: Host> Schedule<H> {
 
     /// Returns whether no queue is ready.
     pub fn is_empty(&self) -> bool {
-        self.ready == 0 && self.held.is_none()
+        self.ready == 0 && self.held.is_none() && self.moving.is_empty()
     }
 
     /// Returns whether a queue was added since the last call, or since the turn began.
@@ -356,7 +371,8 @@ impl<H: Host> Schedule<H> {
         core::mem::take(&mut self.has_changed)
     }
 
-    /// Takes out the queue whose turn it is, at the time `now`. `refused` gets queues that are ready, and for which
+    /// Takes out the queue whose turn it is, at the time `now`; `None`: there is none, or not each has its place in line
+    /// yet. `refused` gets queues that are ready, and for which
     /// there is no memory: the caller adds them again.
     pub fn next(
         &mut self,
@@ -373,7 +389,9 @@ impl<H: Host> Schedule<H> {
             self.has_changed = false;
         }
         self.grace = None;
-        self.follow(policy, refused);
+        if !self.follow(policy, refused) {
+            return None;
+        }
         let highest = self.bands.iter().rposition(|band| band.ready != 0)?;
         let waits = self.bands.get(NORMAL).is_some_and(|band| band.ready != 0);
         let (mut index, mut by_share) = (highest, false);
