@@ -1,4 +1,4 @@
-//! ST: start and negotiation.
+//! ST: start and negotiation. ST-08, a real start on a Windows 11 machine, is Windows's: `docs/windows.md`.
 //!
 //! | file | holds |
 //! |---|---|

@@ -167,6 +167,16 @@ impl<H: Host> Engine<H> {
         Ok(Self { gpu, core })
     }
 
+    /// The engine that is to take the place of the one that node `node` has: behind [`Node::supersede`].
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn successor(gpu: Shared<Gpu<H>>, node: usize) -> Result<Self, NoMemory> {
+        let mut engine = Self::new(gpu, node)?;
+        engine.core.incarnation += 1;
+        Ok(engine)
+    }
+
     /// The GPU.
     pub fn gpu(&self) -> &Shared<Gpu<H>> {
         &self.gpu

@@ -351,6 +351,11 @@ impl<H: Host> Node<H> {
         self.attention.fetch_or(attention::FLUSH | attention::CONTROL | attention::SUSPEND, Ordering::AcqRel);
     }
 
+    /// The engine that was given up is kept all the same: its successor could not be started.
+    pub fn keep(&self) {
+        self.incarnation.fetch_sub(1, Ordering::AcqRel);
+    }
+
     /// What the engine says that it is.
     pub fn phase(&self) -> Phase {
         self.handshake.phase()

@@ -88,7 +88,8 @@ pub fn reset_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: Nod
     let packets = &started.gpu.nodes[node.index()].packets;
     let (aborted, mut gone) = packets.with(PacketQueue::reset);
     // A node that takes packets may be hardware-scheduled as well: what a queue lost is told, too.
-    let told = lose_interrupted(irql, started, node);
+    // An OS that cannot be told has the reset all the same: what was aborted is its answer.
+    let _told = lose_interrupted(irql, started, node);
     let keeps = started.gpu.mutation.is(Mutation::KeepsAborted);
     started.gpu.nodes[node.index()].mailbox.forget(|notice| !keeps && notice.is_of_packets());
     drop_all(&mut gone);
@@ -99,7 +100,7 @@ pub fn reset_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: Nod
     raise_again(started, node, Mutation::ResetRaisesNothing);
     // The OS takes this packet, and those before it, as completed from this answer on.
     reported(started, node, aborted);
-    told.map(|()| aborted)
+    Ok(aborted)
 }
 
 /// Stores what `DxgkDdiQueryCurrentFence` answers for `node` from now on.

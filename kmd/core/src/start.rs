@@ -298,19 +298,29 @@ fn arm_faults<P: Platform>(gpu: &Gpu<P>, settings: &Settings) {
     }
 }
 
-/// Starts an engine's thread.
+/// Starts the thread of an engine of `node`, which is the first one or takes the place of another.
 fn start_engine<P: Platform>(
     irql: &Passive,
     platform: &P,
     started: &Started<P>,
     node: usize,
     standing: Standing,
+    is_first: bool,
 ) -> Result<()> {
     let timer = platform.timer(irql)?;
-    let engine = Engine::new(started.gpu.clone(), node)?;
+    let make = if is_first { Engine::new } else { Engine::successor };
+    let engine = make(started.gpu.clone(), node)?;
     let (gpu, inside) = (started.gpu.clone(), platform.clone());
     let body = move |irql: &Passive| engine_thread::run(irql, &inside, &gpu, engine, node, &timer, &standing);
-    let thread = platform.spawn(irql, try_box(body)?)?;
+    let body = try_box(body)?;
+    if !is_first {
+        started.gpu.nodes[node].supersede();
+    }
+    let thread = platform.spawn(irql, body).inspect_err(|_| {
+        if !is_first {
+            started.gpu.nodes[node].keep();
+        }
+    })?;
     started.threads.with(|t| t.push(thread));
     Ok(())
 }
@@ -323,8 +333,7 @@ fn start_engine<P: Platform>(
 pub(crate) fn replace_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: usize) -> Result<()> {
     let standing = started.standing.with(|standing| *standing).ok_or(Error::DeviceNotReady)?;
     started.threads.with(|t| t.try_reserve(1)).map_err(|_| Error::NoMemory)?;
-    started.gpu.nodes[node].supersede();
-    start_engine(irql, &started.platform, started, node, standing)
+    start_engine(irql, &started.platform, started, node, standing, false)
 }
 
 #[inline(never)]
@@ -334,7 +343,7 @@ fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Shared<Sta
     let standing = Standing::new(irql, platform, &started.plan, &started.settings);
     started.standing.with(|known| *known = Some(standing));
     for node in 0..NODE_COUNT {
-        start_engine(irql, platform, started, node, standing)?;
+        start_engine(irql, platform, started, node, standing, true)?;
     }
     if started.plan.user_mode_submission() && started.settings.idle_milliseconds != 0 {
         let inside = started.clone();
