@@ -18,7 +18,7 @@ pub struct Process<H: Host> {
     pub number: u64,
     /// What page fault notices name it by.
     pub slot: SlotId,
-    /// The turns that its queues have asked for.
+    /// When its queues were served last, by band.
     pub turns: Turns,
     /// The root page tables that its contexts have.
     pub roots: Roots<H>,
