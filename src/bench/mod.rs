@@ -155,6 +155,8 @@ impl Bed {
         let mut personality = Personality::collecting();
         // Processes are hung on purpose.
         personality.tdr.process_limit = u32::MAX;
+        // So are resets forced, by the escape that TdrTestMode allows.
+        personality.tdr.test_mode = true;
         let world = World::boot_with(form, personality, settings)?;
         let luid = world.adapter(setting::adapter_of_ours(settings))?.luid();
         let pinned = Pinned::to(pair.producer)?;

@@ -82,7 +82,8 @@ pub struct Queue<H: Host> {
     /// Signal log.
     pub signals: H::Lock<Log>,
     pub(crate) exec: Handover<Stream<H>, H::Word>,
-    /// Ticket of the wait that another agent took it out of, and whether the value was reached: see [`Self::woken_word`].
+    /// Ticket of the wait that another agent took it out of, and whether the value was reached: see
+    /// [`Self::woken_word`].
     pub(crate) woken: AtomicU64,
     /// GPU time at which it was taken out. Written before `woken`.
     pub(crate) woken_at: AtomicU64,

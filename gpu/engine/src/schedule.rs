@@ -327,8 +327,9 @@ impl<H: Host> Schedule<H> {
         Ok(())
     }
 
-    /// Follows changes of contexts: each queue has its place in line anew, [`MOVED_AT_ONCE`] of them in a call. `refused`
-    /// gets those for which there is no memory; without any, the next turn follows. Returns whether each has its place.
+    /// Follows changes of contexts: each queue has its place in line anew, [`MOVED_AT_ONCE`] of them in a call.
+    /// `refused` gets those for which there is no memory; without any, the next turn follows. Returns whether each has
+    /// its place.
     fn follow(&mut self, policy: &Policy, mut refused: impl FnMut(Shared<Queue<H>>)) -> bool {
         let changes = policy.changes.load(AtomicOrdering::Acquire);
         let entries = self.bands.iter().map(|band| band.entries.len()).sum();
@@ -371,9 +372,8 @@ impl<H: Host> Schedule<H> {
         core::mem::take(&mut self.has_changed)
     }
 
-    /// Takes out the queue whose turn it is, at the time `now`; `None`: there is none, or not each has its place in line
-    /// yet. `refused` gets queues that are ready, and for which
-    /// there is no memory: the caller adds them again.
+    /// Takes out the queue whose turn it is, at the time `now`; `None`: there is none, or not each has its place in
+    /// line yet. `refused` gets queues that are ready, and for which there is no memory: the caller adds them again.
     pub fn next(
         &mut self,
         policy: &Policy,

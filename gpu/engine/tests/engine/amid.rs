@@ -136,7 +136,8 @@ fn a_wait_behind_a_signal_begins_when_all_are_awake() {
     assert_eq!((fence.fence.parked.len(), other.fence.parked.len()), (0, 1));
 }
 
-/// A step of an operation ends for want of memory, or since the engine must look up: what it has done is not done again.
+/// A step of an operation ends for want of memory, or since the engine must look up: what it has done is not done
+/// again.
 #[test]
 fn what_a_step_has_written_is_not_written_again() {
     const PAGES: u64 = 40;
