@@ -26,6 +26,7 @@ mod stretches;
 mod support;
 mod taken_off;
 mod turns;
+mod unplanned;
 mod waking;
 
 /// Each of these tests fails with the mutation that it is there for.
