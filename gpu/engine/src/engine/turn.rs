@@ -84,9 +84,9 @@ fn line<H: Host>(gpu: &Gpu<H>, job: &Job<'_, H>, exec: &Exec<FenceRef<H>>, end: 
     Line { stream, end, queue, context, value, ring, next, clock: gpu.host.clock() }
 }
 
-/// How often an engine looks whether the others have served a flush before it waits for them: some 40 µs. Not where
+/// How often an engine looks whether the others have served a flush before it waits for them: some 40 µs. Once where
 /// schedules are explored: a look is a step there.
-const FLUSH_LOOKS: u32 = if cfg!(feature = "explore") { 0 } else { 1_000 };
+const FLUSH_LOOKS: u32 = if cfg!(feature = "explore") { 1 } else { 1_000 };
 /// Work of a turn while others wait, in bytes moved: some 400 µs at 10 GB/s.
 const TURN: u64 = 4 << 20;
 /// What a packet counts for, in bytes moved.
