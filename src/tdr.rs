@@ -27,13 +27,13 @@ pub fn cases(id: &str) -> &'static [&'static str] {
     CASES.iter().find(|(of, _)| *of == id).map_or(&[], |(_, cases)| *cases)
 }
 
-/// The list of the jobs, four lines each.
-pub fn list() -> String {
+/// The list of `jobs`, four lines each.
+pub fn list(jobs: &[&Job]) -> String {
     let line = |job: &Job| {
         let cases = cases(job.id).join(" ");
         format!("{:14}{}\n      {}\n      {}\n      {cases}\n", job.id, job.name, job.criterion, job.source)
     };
-    JOBS.iter().map(line).collect()
+    jobs.iter().copied().map(line).collect()
 }
 
 #[cfg(test)]
@@ -53,6 +53,7 @@ mod tests {
             let cases = cases(job.id);
             assert!(!cases.is_empty() && cases.iter().all(|case| known.contains(case)), "{}", job.id);
             assert_eq!(find(&job.id.to_uppercase()).map(|found| found.name), Some(job.name));
+            assert_eq!(find(job.name).map(|found| found.id), Some(job.id));
         }
         assert!(find("no-such-job").is_none());
     }

@@ -53,5 +53,5 @@ impl Portable {
 
 /// The job with this short name, letters of either case.
 pub fn find(id: &str) -> Option<&'static Job> {
-    JOBS.iter().find(|job| job.id.eq_ignore_ascii_case(id))
+    JOBS.iter().find(|job| job.id.eq_ignore_ascii_case(id) || job.name.eq_ignore_ascii_case(id))
 }

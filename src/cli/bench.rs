@@ -48,6 +48,8 @@ struct Report {
     load_average: Option<f64>,
     seconds: f64,
     results: Vec<Measured>,
+    /// Figures that could not be had, with why.
+    failed: BTreeMap<&'static str, String>,
 }
 
 /// The figures' names; `--list` has a line for each.
@@ -100,9 +102,19 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let (effort, rounds) = if arguments.quick { (Effort::Quick, 1) } else { (Effort::Full, Options::ROUNDS) };
     let options = Options { rounds: arguments.rounds.map_or(rounds, |rounds| rounds as usize), effort };
     let (begun, load_average) = (Instant::now(), load_average());
-    let mut results = Vec::new();
+    let (mut results, mut failed) = (Vec::new(), BTreeMap::new());
     for benchmark in chosen {
-        let measured = play(benchmark, &form, settings, options)?;
+        let measured = match play(benchmark, &form, settings, options) {
+            Ok(measured) => measured,
+            // One that fails takes no other's figures along.
+            Err(error) => {
+                for figure in benchmark.figures.iter().filter(|figure| wanted(figure.name)) {
+                    println!("{:21} failed: {error:#}", figure.name);
+                    failed.insert(figure.name, format!("{error:#}"));
+                }
+                continue;
+            }
+        };
         for measured in measured.into_iter().filter(|measured| wanted(measured.name)) {
             if results.is_empty() {
                 println!(
@@ -116,19 +128,20 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         }
     }
     ensure!(
-        !results.is_empty(),
+        !results.is_empty() || !failed.is_empty(),
         "'{}' stands beside io_uring, which this kernel does not have, or not for this process",
         arguments.name.as_deref().unwrap_or("")
     );
     let seconds = begun.elapsed().as_secs_f64();
     println!("{}", closing(&results, seconds, effort));
+    let is_whole = failed.is_empty();
     if let Some(path) = &arguments.json {
         let (mode, rounds) = (form.mode(), options.rounds);
         let quick = arguments.quick;
         let settings = settings.iter().cloned().collect();
-        write_json(path, &Report { schema: 1, mode, rounds, quick, settings, load_average, seconds, results })?;
+        write_json(path, &Report { schema: 1, mode, rounds, quick, settings, load_average, seconds, results, failed })?;
     }
-    Ok(true)
+    Ok(is_whole)
 }
 
 /// The line below the table.

@@ -13,7 +13,8 @@ use std::path::PathBuf;
 #[derive(Args)]
 #[command(name = "tdr")]
 pub struct Arguments {
-    /// The short name of a job (without one: all)
+    /// The name of a job, short or whole (without one: all)
+    #[arg(value_name = "JOB")]
     name: Option<String>,
     /// List the jobs with their criteria and cases, and play nothing
     #[arg(long)]
@@ -73,7 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let settings = arguments.settings.checked()?;
     let jobs = arguments.jobs()?;
     if arguments.list {
-        print!("{REQUIREMENT}\n\n{}", list());
+        print!("{REQUIREMENT}\n\n{}", list(&jobs));
         return Ok(true);
     }
     if let Some(path) = &arguments.json {
@@ -89,17 +90,20 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         let stage = stage.with_settings(&[("MaxRung".to_owned(), u64::from(rung))]).with_settings(settings);
         for job in &jobs {
             let asked = |id: &str| cases(job.id).contains(&id) && u64::from(rung) >= u64::from(lowest(id).0);
-            let cases: Vec<_> = all().filter(|case| asked(case.id)).collect();
-            let results = play(&cases, &stage, LIMIT, &|_| ());
+            let played: Vec<_> = all().filter(|case| asked(case.id)).collect();
+            let results = play(&played, &stage, LIMIT, &|_| ());
             let status = verdict(&results);
             let mark = match status {
                 Status::Pass => "pass",
                 Status::Fail => "FAIL",
                 Status::Skip => "skip",
             };
-            println!("{mark}  rung {rung}  {}", job.name);
+            println!("{mark}  rung {rung}  {:14}{}", job.id, job.name);
             for outcome in results.iter().filter(|outcome| outcome.status != Status::Pass) {
                 println!("      {}: {}", outcome.id, outcome.reason);
+            }
+            for case in cases(job.id).iter().filter(|id| u64::from(rung) < u64::from(lowest(id).0)) {
+                println!("      {case}: not played on this rung; needs rung {}", lowest(case).0);
             }
             let Job { id, name, criterion, source, .. } = **job;
             verdicts.push(Verdict { id, name, criterion, source, rung, status, results });
