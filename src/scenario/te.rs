@@ -248,6 +248,13 @@ pub(super) const CASES: &[Scenario] = &[
         play: long::at_rate,
     },
     Scenario {
+        id: "TE-66",
+        title: "a packet that the driver refuses stands between others that are preempted, or reset: what is named as \
+                over is known, and nothing else is lost",
+        source: "DDI page DxgkDdiSubmitCommandVirtual, return value; TDR changes in Windows 8, LastAbortedFenceId",
+        play: long::refused_between,
+    },
+    Scenario {
         id: "TE-43",
         title: "a packet engine's reset: what it ends and was raised before is not reported, and a fence's signal is \
                 raised again",

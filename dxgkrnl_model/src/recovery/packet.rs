@@ -164,6 +164,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
         }
         return;
     }
+    let aborted = node.packet.meant_by(aborted);
     let known = judge_aborted(adapter, &snapshot, aborted);
     crate::interrupt::forget_node(adapter, node.ordinal as usize);
     // A driver that names nonsense has lost everything.

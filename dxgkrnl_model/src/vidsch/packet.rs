@@ -166,6 +166,8 @@ struct State {
     frozen: bool,
     /// The last ids that resets have ended.
     lost: VecDeque<u32>,
+    /// The last ids that the driver has refused.
+    refused: VecDeque<u32>,
     /// The last packet that the driver took: its function has returned success.
     taken: u32,
     /// The same when the node was frozen last.
@@ -180,6 +182,16 @@ impl State {
         self.lost.extend(packets.into_iter().map(|packet| packet.id));
         let surplus = self.lost.len().saturating_sub(REMEMBERED);
         self.lost.drain(..surplus);
+    }
+
+    /// The id that a driver means by `id`: that of the packet before it, where it has refused that one. No page says
+    /// whether a driver counts what it refuses; chosen: it may, in its place, as it may leave it out.
+    fn meant_by(&self, id: u32) -> u32 {
+        if !self.refused.contains(&id) {
+            return id;
+        }
+        let known = self.flights.iter().map(|packet| packet.id).filter(|other| is_before(*other, id));
+        known.fold(self.last_completed, |last, other| if is_before(last, other) { other } else { last })
     }
 }
 
@@ -217,6 +229,7 @@ impl PacketNode {
             waited_on: None,
             frozen: false,
             lost: VecDeque::new(),
+            refused: VecDeque::new(),
             taken: FIRST_ID,
             taken_by_reset: FIRST_ID,
             over: FIRST_ID,
@@ -367,6 +380,9 @@ impl PacketNode {
     /// Takes back a buffer that the driver refused.
     fn take(&self, id: u32) -> Option<Packet> {
         let mut state = self.state.lock();
+        state.refused.push_back(id);
+        let surplus = state.refused.len().saturating_sub(REMEMBERED);
+        state.refused.drain(..surplus);
         let at = state.flights.iter().position(|packet| packet.id == id)?;
         state.flights.remove(at)
     }
@@ -460,6 +476,7 @@ impl PacketNode {
         if state.preempting.is_none_or(|(asked, _)| asked != id) {
             return Err(());
         }
+        let last_completed = state.meant_by(last_completed);
         let known =
             last_completed == state.last_completed || state.flights.iter().any(|packet| packet.id == last_completed);
         if !known {
@@ -474,6 +491,11 @@ impl PacketNode {
         let back: Vec<_> = state.flights.drain(..).collect();
         self.journal.note(PacketEvent::Preempted { request: id, completed: last_completed, back: back.len() });
         Ok((done, back))
+    }
+
+    /// The packet that a driver means by `id`, which is that one or, where it has refused that, the one before it.
+    pub(crate) fn meant_by(&self, id: u32) -> u32 {
+        self.state.lock().meant_by(id)
     }
 
     /// What came back is in its lists.

@@ -93,6 +93,18 @@ impl<'a> Hog<'a> {
         Ok(self.raw.ok(self.raw.thunks.D3DKMTSubmitCommand, &mut record)?)
     }
 
+    /// Submits what the driver refuses: a packet of a length that none has.
+    ///
+    /// # Errors
+    /// The function's status; the refusal is none of it.
+    pub fn refused(&self, node: u32) -> Played {
+        let (_, context) = self.contexts.iter().find(|(of, _)| *of == node).context("a context of the node")?;
+        let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
+        (record.Commands, record.CommandLength) = (self.memory.gpu + CODE, 12);
+        (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, *context);
+        Ok(self.raw.ok(self.raw.thunks.D3DKMTSubmitCommand, &mut record)?)
+    }
+
     /// Submits a packet that says that it runs, and goes on until [`end`](Self::end).
     ///
     /// # Errors

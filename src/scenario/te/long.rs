@@ -82,6 +82,44 @@ pub(super) fn large_payload(stage: &Stage) -> Played {
     })
 }
 
+/// A packet that the driver refuses is the node's first, or stands behind the one that runs when the node is preempted,
+/// or reset: what the driver names is known, and nobody else loses anything.
+pub(super) fn refused_between(stage: &Stage) -> Played {
+    let node = victim(stage);
+    for (is_first, resets) in [(true, false), (false, false), (false, true)] {
+        let setup = if resets { super::stubborn().resets(1) } else { Setup::default().quick_tdr() };
+        stage.play(setup, |scene| {
+            let raws = [client(scene, "refused")?, client(scene, "long")?, client(scene, "short")?];
+            let [refused, long, short] = [0, 1, 2].map(|at: usize| Hog::new(scene, &raws[at], &[node]));
+            let (refused, long, short) = (refused?, long?, short?);
+            if is_first {
+                refused.refused(node)?;
+                scene.until("the refusal", || Ok(!refused.is_active()?))?;
+            }
+            long.spin(node, 0)?;
+            long.begins(scene, 0)?;
+            if !is_first {
+                refused.refused(node)?;
+                scene.until("the refusal", || Ok(!refused.is_active()?))?;
+            }
+            for _ in 0..3 {
+                short.short(node, 0)?;
+                scene.until("a packet behind the refused one", || short.has_ended(0))?;
+            }
+            if resets {
+                is_lost(scene, &long)?;
+            } else {
+                long.end(0)?;
+                scene.until("the end of the long packet", || long.has_ended(0))?;
+                ensure!(long.is_active()?, "the long packet's device is lost");
+            }
+            ensure!(short.is_active()?, "an innocent device is lost");
+            same("resets", packet_resets(scene).len(), usize::from(resets))
+        })?;
+    }
+    Ok(())
+}
+
 /// Short packets of two processes, and a preemption as often as one is answered: the model looks at every answer.
 pub(super) fn watermarks(stage: &Stage) -> Played {
     let node = victim(stage);
