@@ -300,7 +300,7 @@ impl Affinity {
             Self::Bit if user == 0 => Some(0),
             // The ordinal is the highest bit, and there is one.
             Self::Bit => Some(user.trailing_zeros()).filter(|engine| user.is_power_of_two() && *engine < engines),
-            // Of one engine the driver says what it takes: clients say 0 and 1.
+            // A driver with one engine says which affinity it accepts: clients say 0 and 1.
             Self::Passed if engines == 1 => Some(0),
             Self::Passed => Some(user).filter(|engine| *engine < engines),
         }

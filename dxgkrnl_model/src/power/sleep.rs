@@ -21,10 +21,10 @@ use crate::sync::{Admission, Gate, Lock, Rank};
 /// Whether the device sleeps, and what was taken from it.
 #[derive(Debug)]
 pub(crate) struct Sleep {
-    /// Exclusive to whoever changes it; shared by those who need the device awake.
+    /// The thread that changes it has it alone; threads that need the device awake share it.
     gate: Gate,
     asleep: Lock<Option<Asleep>>,
-    /// No work runs, and nobody looks for timeouts.
+    /// No work runs, and the model looks for no timeouts.
     rests: AtomicBool,
     /// Shared by the watch for timeouts, which suspends and resumes contexts, too.
     watching: Gate,
@@ -111,7 +111,7 @@ impl Sleep {
         adapter.scheduler.kick(adapter);
     }
 
-    /// Admits whoever looks for timeouts; `None`: nothing runs.
+    /// Admits the thread that looks for timeouts; `None`: nothing runs.
     pub(crate) fn watch<'a>(&'a self, kernel: &'a Machine) -> Option<Admission<'a>> {
         let admission = self.watching.shared(kernel);
         (!self.rests.load(Ordering::Acquire)).then_some(admission)

@@ -12,6 +12,7 @@
 //! | `hot.rs` | the queue that ran dry last, whose write pointer is looked at |
 //! | `pace.rs` | how soon it is looked at again |
 //! | `stretch.rs` | packets of a burst that only store, signal, or fill and copy a little, carried out together |
+//! | `step.rs` | what a step did |
 //! | `report.rs` | the read pointer, and the fault that stops a queue, in its control page |
 //! | `packets.rs` | packet mode |
 //! | `sync.rs` | what waits and signals bring about |
@@ -23,6 +24,7 @@ mod hot;
 mod pace;
 mod packets;
 mod report;
+mod step;
 mod stretch;
 mod sync;
 mod turn;
@@ -32,6 +34,7 @@ mod watched;
 use self::hot::HotQueue;
 use self::pace::Pace;
 use self::packets::Running;
+pub use self::step::{Step, Watched};
 use self::waking::Waker;
 use self::watched::{Eyes, WatchedPointers};
 use crate::NoMemory;
@@ -76,32 +79,6 @@ const TAKEN_IN_AT_ONCE: usize = 32;
 const TAKE_IN_COST: u64 = 1 << 10;
 /// What turning one around counts for: its cache line.
 const TURN_AROUND_COST: u64 = 512;
-
-/// What a step did, and so what the thread should do next.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Step {
-    /// Something; there may be more.
-    Worked,
-    /// Nothing, but another engine or the interrupt must do something first: step again soon.
-    Waiting,
-    /// Nothing to do, but for what nobody announces: poll.
-    Idle(Watched),
-    /// A reset holds the engine.
-    Held,
-    /// The device stops: drop the engine, end the thread.
-    Stopped,
-}
-
-/// What an engine must look at by itself, since nobody announces it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Watched {
-    /// Nothing: whoever brings work wakes the engine.
-    Nothing,
-    /// Write pointers of queues that the OS has disconnected and whose last ring may still be under way.
-    WritePointers,
-    /// Doorbells of this node.
-    Doorbells,
-}
 
 /// One node's engine.
 pub struct Engine<H: Host> {

@@ -180,7 +180,7 @@ fn one_engine(stage: &Stage) -> Played {
                 same(&format!("{kind:?}, input {index:?}"), status, want)?;
             }
         }
-        // Nothing has moved: what ran runs, its engine was not reset, and no answer came that nobody asked for.
+        // Nothing has moved: what ran runs, its engine was not reset, and no answer came unasked.
         run.end()?;
         queue.wait(0, super::super::stage::PATIENCE)?;
         queue.run(|list| list.store(page.at(0), 4))?;

@@ -269,7 +269,7 @@ impl<'a> Spinner<'a> {
 }
 
 /// A hardware-scheduled engine. Of queues beside the one that is reset one has signalled a fence, and one has faulted;
-/// the context that is lost had left the engine for a suspension that nobody waits for any more.
+/// the context that is lost had left the engine for a suspension whose answer no thread waits for any more.
 pub(super) fn queues(stage: &Stage) -> Played {
     hung(stage).context("an engine that hangs")?;
     // Three buffers that spin share the engine.

@@ -83,7 +83,7 @@ pub(super) fn large_payload(stage: &Stage) -> Played {
 }
 
 /// A packet that the driver refuses is the node's first, or stands behind the one that runs when the node is preempted,
-/// or reset: what the driver names is known, and nobody else loses anything.
+/// or reset: what the driver names is known, and no other process loses anything.
 pub(super) fn refused_between(stage: &Stage) -> Played {
     let node = victim(stage);
     for (is_first, resets) in [(true, false), (false, false), (false, true)] {
