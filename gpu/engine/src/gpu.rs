@@ -224,7 +224,9 @@ impl<H: Host> Gpu<H> {
     /// once more. Where another doorbell of the queue has been disconnected since, the queue is watched on.
     pub fn stop_watching(&self, queue: &Shared<Queue<H>>, doorbell: u64) {
         self.nodes[queue.context.node].stop_watching(queue, Some(doorbell));
-        self.make_ready(queue);
+        if !self.mutation.is(Mutation::NoLastLook) {
+            self.make_ready(queue);
+        }
     }
 
     /// Reserves memory for `count` doorbells in all on the global doorbell, so that [`Self::connect_global`] does not

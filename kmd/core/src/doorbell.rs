@@ -29,7 +29,6 @@ use crate::process::Process;
 use crate::status::{Error, Result};
 use core::sync::atomic::{AtomicBool, Ordering};
 use gpu_engine::host::Lock;
-use gpu_engine::mutation::Mutation;
 use gpu_engine::queue::Binding;
 use gpu_engine::shared::Shared;
 use gpu_wire::GpuVa;
@@ -273,9 +272,6 @@ impl<P: Platform> Hands<Claimant<EngineHost<P>>> for OfDriver<'_, P> {
     }
 
     fn look(&self, owner: &Claimant<EngineHost<P>>) {
-        if self.started.gpu.mutation.is(Mutation::NoLastLook) {
-            return;
-        }
         self.started.gpu.stop_watching(&owner.queue, owner.key);
     }
 }

@@ -90,6 +90,8 @@ enum Said {
     Suspended(u64),
     /// A monitored fence was signalled.
     Signaled,
+    /// Not signaled by the time that the restart has returned.
+    Late,
     /// An engine hangs.
     Hung,
 }
@@ -379,6 +381,23 @@ crate::decorate! {
         let _ran = theirs!(DxgkCbSynchronizeExecution(device, section, adapter, 0, &raw mut returned));
         status
     }
+
+    /// What was held is raised again by this function: nothing else raises an interrupt while it runs.
+    hears_again: DxgkDdiRestartFromTimeout(adapter: HANDLE) -> NTSTATUS {
+        let status = own!(DxgkDdiRestartFromTimeout(adapter));
+        let is_told = || {
+            let all = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+            all.get(&machine()).is_some_and(|said| said.contains(&Said::Signaled))
+        };
+        for _ in 0..500 {
+            if is_told() {
+                return status;
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        note(Some(Said::Late));
+        status
+    }
 }
 
 win_extern! {
@@ -392,6 +411,7 @@ fn deaf_until_reset(table: &mut DRIVER_INITIALIZATION_DATA) {
     hears(table);
     may_be_deaf(table);
     hears_behind(table);
+    hears_again(table);
 }
 
 /// The adapter. What ran has signalled a fence that another adapter's client waits for, and is done; the OS has taken
@@ -443,6 +463,7 @@ pub(super) fn adapter(stage: &Stage) -> Played {
         ensure!(beside.wait_event(&event, LONG), "the waiter on the other adapter sleeps on");
         is_lost(scene, &hog)?;
         scene.until("the interrupt for the fence", || Ok(said(scene).contains(&Said::Signaled)))?;
+        ensure!(!said(scene).contains(&Said::Late), "the signal waits for another interrupt");
         super::hardware::works(scene)?;
         let old = |said: &Said| old.contains(said) || *said == Said::Completed(node, last);
         ensure!(!said(scene).iter().any(old), "behind the reset: {:?}", said(scene));
