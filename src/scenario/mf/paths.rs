@@ -197,6 +197,8 @@ fn software_on(scene: &Scene, rung: u32) -> Played {
     late.comes(rig, "the wait for the second signal")?;
     page.until(scene, "the queue that waits", 1, 1)?;
     same("what was before the signals", (page.word(2)?, page.word(3)?), (1, 2))?;
+    // An event may come before its value can be read.
+    scene.until("the second signal's value", || Ok(rig.value(fence)? == 2))?;
     same("what is behind the wait", (page.word(4)?, page.word(5)?, rig.value(fence)?), (0, 0, 2))?;
     fence.signal(3)?;
     queue.wait(0, PATIENCE)?;
