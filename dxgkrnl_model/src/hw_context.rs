@@ -14,8 +14,8 @@ use wddm_abi::{
     DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, NTSTATUS,
 };
 
-pub(crate) use suspension::Suspend;
 use suspension::Suspension;
+pub(crate) use suspension::{Acknowledgement, Suspend};
 
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};

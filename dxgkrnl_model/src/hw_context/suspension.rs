@@ -37,6 +37,17 @@ pub(crate) enum Suspend {
     Failed,
 }
 
+/// What an acknowledgement is to the OS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Acknowledgement {
+    /// The driver owes it.
+    Awaited,
+    /// The context was resumed, or suspended again, before it came.
+    Late,
+    /// The driver was asked for none with this fence, or has given it.
+    Unknown,
+}
+
 impl Suspension {
     /// A context on the run list.
     pub(super) fn new() -> Self {
@@ -45,19 +56,18 @@ impl Suspension {
 }
 
 impl HwContext {
-    /// Whether the driver owes this acknowledgement.
-    pub(crate) fn is_awaited(&self, fence: u64) -> bool {
-        self.suspension.lock().awaited == Some(fence)
-    }
-
-    /// Whether this acknowledgement comes too late to matter; each counts once.
+    /// What the acknowledgement of `fence` is to the OS. One that comes too late to matter counts once.
     ///
     /// Source: DXGKARG_SUSPENDCONTEXT, Remarks ("distinguish between the previous suspend acknowledgement and the
     /// latest one").
-    pub(crate) fn take_superseded(&self, fence: u64) -> bool {
+    pub(crate) fn hears(&self, fence: u64) -> Acknowledgement {
+        // One look: a resumption beside it makes the awaited one a late one.
         let mut suspension = self.suspension.lock();
-        let at = suspension.superseded.iter().position(|old| *old == fence);
-        at.map(|at| suspension.superseded.swap_remove(at)).is_some()
+        if let Some(at) = suspension.superseded.iter().position(|old| *old == fence) {
+            suspension.superseded.swap_remove(at);
+            return Acknowledgement::Late;
+        }
+        if suspension.awaited == Some(fence) { Acknowledgement::Awaited } else { Acknowledgement::Unknown }
     }
 
     /// Whether it owes any.

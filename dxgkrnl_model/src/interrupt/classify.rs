@@ -18,7 +18,7 @@ use crate::adapter::{Adapter, Place};
 use crate::device::PageFault;
 use crate::fence::native::FenceOnAdapter;
 use crate::handle;
-use crate::hw_context::HwContext;
+use crate::hw_context::{Acknowledgement, HwContext};
 use crate::hw_queue::HwQueue;
 use crate::personality::HandleReading;
 use crate::recovery::packet::note_reported;
@@ -412,10 +412,11 @@ fn suspended(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
     let reading = adapter.personality().handles.suspended_context;
     let context = find_context(adapter, part.hContext, reading);
     let fence = part.ContextSuspendFence;
-    if context.as_ref().is_some_and(|context| context.take_superseded(fence)) {
+    let known = context.as_ref().map_or(Acknowledgement::Unknown, |context| context.hears(fence));
+    if known == Acknowledgement::Late {
         return None;
     }
-    let asked = context.as_ref().is_some_and(|context| context.is_awaited(fence));
+    let asked = known == Acknowledgement::Awaited;
     adapter.rules().check(&rule::INT_SUSPEND_FENCE, asked, || {
         Details::new(format!("context {}, fence {fence:#x}", handle::describe(part.hContext))).params([
             part.hContext.expose_provenance() as u64,
