@@ -61,6 +61,7 @@ const TABLE: &[(Mutation, &[By])] = &[
     (ReadsRingUnordered, &[Loom(&["ring_1_needs_the_acquire_of_the_engine"])]),
     (HoldsRelaxed, &[Loom(&["reset_1_needs_the_release"])]),
     (RunsUnasked, &[Loom(&["reset_1_needs_the_second_look"])]),
+    (SpeaksUnfenced, &[Loom(&["reset_1_a_report_needs_its_second_look_fenced"])]),
     (NotifyBeforeValue, &[Cases(&["WS-02"]), Loom(&["fence_1_needs_the_value_before_the_decision"])]),
     // Doorbells.
     (NotesUnserved, &[Explorer]),

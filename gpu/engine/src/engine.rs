@@ -77,8 +77,10 @@ const UNMAPPED_AT_ONCE: usize = 2;
 const TAKEN_IN_AT_ONCE: usize = 32;
 /// What taking a queue in counts for, in bytes moved.
 const TAKE_IN_COST: u64 = 1 << 10;
-/// What turning one around counts for: its cache line.
+/// What turning one around counts for, or making one ready: its cache line.
 const TURN_AROUND_COST: u64 = 512;
+/// What it counts for to look for the queue that rang the global doorbell, in bytes moved.
+const SEARCHED_COST: u64 = 16 << 10;
 
 /// One node's engine.
 pub struct Engine<H: Host> {
@@ -296,7 +298,8 @@ impl<H: Host> Core<H> {
         }
         let Some(queue) = self.next_ready(gpu, node) else {
             let unmaps = node.attention.load(Ordering::Relaxed) & attention::FLUSH != 0;
-            if unmaps || !self.arriving.is_empty() || !self.schedule.is_empty() || self.watched.is_amid() {
+            let looks_on = self.watched.is_amid() || gpu.global.is_amid();
+            if unmaps || looks_on || !self.arriving.is_empty() || !self.schedule.is_empty() {
                 // Windows are left to be unmapped, queues to be taken in or put in line, or write pointers to be looked
                 // at.
                 return Step::Worked;
@@ -372,6 +375,7 @@ impl<H: Host> Core<H> {
             || node.packets.is_busy()
             || !self.reports.is_empty()
             || node.retry_interrupt.load(Ordering::Relaxed)
+            || gpu.global.is_amid()
             || node.has_changed_watching(self.watched.seen());
         if busy {
             node.awake();
@@ -521,9 +525,11 @@ impl<H: Host> Core<H> {
             Model::Global => {
                 if let Some(value) = Watch::poll_global(&gpu.doorbells) {
                     bump(&node.counters.rings);
-                    self.tlb.work += TURN_AROUND_COST * gpu.rang_global(token_of(value)) as u64;
+                    self.tlb.work += SEARCHED_COST;
+                    gpu.global.rang(gpu, token_of(value));
                 }
-                gpu.any_global(node.index)
+                self.go_on_ringing(gpu);
+                gpu.global.is_watched_by(node.index)
             }
         };
         let Self { watched, tlb, schedule, .. } = self;
@@ -533,6 +539,11 @@ impl<H: Host> Core<H> {
             false => Watched::WritePointers,
             true => Watched::Nothing,
         }
+    }
+
+    /// Goes on with the round of looks that a ring of the global doorbell has begun, and charges for it.
+    fn go_on_ringing(&mut self, gpu: &Gpu<H>) {
+        self.tlb.work += TURN_AROUND_COST * gpu.global.go_on(gpu) as u64;
     }
 
     /// Takes queues that have arrived into the engine's own list, as many as between two looks, and charges for them.

@@ -3,13 +3,14 @@
 use crate::NoMemory;
 use crate::address_space::{AddressSpace, EVERY_PROCESS};
 use crate::context::{Context, Suspend};
-use crate::counters::{Totals, bump};
+use crate::counters::Totals;
 use crate::doorbell::Doorbells;
 use crate::fault::FaultPlan;
 use crate::fence;
 use crate::fence_log::Barriers;
 use crate::flush::FlushBoard;
-use crate::host::{Host, Lock};
+use crate::global_doorbell::GlobalDoorbell;
+use crate::host::Host;
 use crate::member::Member;
 use crate::memory::Span;
 use crate::mmu::Mmu;
@@ -24,14 +25,14 @@ use crate::scheduling_log::Moment;
 use crate::shared::{Shared, try_box};
 use crate::slots::{SlotId, SlotTable};
 use crate::tlb::{Bus, Tlb};
-use crate::word::Word;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
+#[cfg(doc)]
+use gpu_wire::NODE_COUNT;
+use gpu_wire::NodeOrdinal;
 use gpu_wire::doorbell::{Model, Token};
 #[cfg(doc)]
 use gpu_wire::packet::FaultKind;
-use gpu_wire::{NODE_COUNT, NodeOrdinal};
 
 /// How a GPU is set up.
 pub struct Setup<'a> {
@@ -79,10 +80,8 @@ pub struct Gpu<H: Host> {
     pub hang_after: AtomicU64,
     /// What the OS says of bands of priority.
     pub policy: Box<Policy>,
-    /// Global model: every connected doorbell.
-    connected: H::Lock<Vec<Connected<H>>>,
-    /// How many of them each node's engine watches. Written under the lock.
-    watched: [AtomicU32; NODE_COUNT],
+    /// What is connected in the global model.
+    pub global: GlobalDoorbell<H>,
     next_space: AtomicU64,
     pub(crate) next_ticket: AtomicU64,
 }
@@ -107,8 +106,7 @@ impl<H: Host> Gpu<H> {
             preempts_in_buffers: setup.preempts_in_buffers,
             hang_after: AtomicU64::new(0),
             policy: try_box(Policy::new())?,
-            connected: H::Lock::new(Vec::new()),
-            watched: Default::default(),
+            global: GlobalDoorbell::new(),
             next_space: AtomicU64::new(1),
             next_ticket: AtomicU64::new(1),
         })
@@ -192,7 +190,7 @@ impl<H: Host> Gpu<H> {
         if !self.mutation.is(Mutation::WatchesDestroyed) {
             self.nodes[queue.context.node].stop_watching(queue, None);
         }
-        self.take_global(|connected| Shared::ptr_eq(&connected.queue, queue));
+        self.global.forget(queue);
         self.let_go_of(queue);
         // The queue's work may have been the last of its context, which is idle then.
         let node = &self.nodes[queue.context.node];
@@ -229,88 +227,15 @@ impl<H: Host> Gpu<H> {
         }
     }
 
-    /// Reserves memory for `count` doorbells in all on the global doorbell, so that [`Self::connect_global`] does not
-    /// fail. `PASSIVE_LEVEL`.
-    ///
-    /// # Errors
-    /// [`NoMemory`].
-    pub fn reserve_global(&self, count: usize) -> Result<(), NoMemory> {
-        self.connected.with(|l| Ok(l.try_reserve(count.saturating_sub(l.len()))?))
-    }
-
-    /// Connects `queue` in the global model, under the number `place`, which no other connection has at the time. The
-    /// queue may have another one: of a doorbell that is being destroyed, or of its successor. With `watched` the
-    /// node's engine looks for its rings; without, user mode announces them. A queue that has the place keeps it.
-    ///
-    /// # Errors
-    /// [`NoMemory`], unless [`Self::reserve_global`] has made room.
-    pub fn connect_global(&self, queue: &Shared<Queue<H>>, place: u64, watched: bool) -> Result<(), NoMemory> {
-        self.connected.with(|l| {
-            let count = &self.watched[queue.context.node];
-            count.fetch_add(u32::from(watched), Ordering::AcqRel);
-            if let Some(known) = l.iter_mut().find(|c| c.place == place) {
-                count.fetch_sub(u32::from(known.watched), Ordering::AcqRel);
-                known.watched = watched;
-                return Ok(());
-            }
-            if let Err(error) = l.try_reserve(1) {
-                count.fetch_sub(u32::from(watched), Ordering::AcqRel);
-                return Err(error.into());
-            }
-            l.push(Connected { place, queue: queue.clone(), watched });
-            queue.connected.fetch_add(1, Ordering::AcqRel);
-            Ok(())
-        })
-    }
-
-    /// Disconnects what is connected under this number, and nothing else of its queue.
-    pub fn disconnect_global(&self, place: u64) {
-        self.take_global(|connected| connected.place == place);
-    }
-
-    /// Takes out of the global model what is `meant`, one at a time: the last reference falls outside of the lock.
-    fn take_global(&self, mut meant: impl FnMut(&Connected<H>) -> bool) {
-        while let Some(taken) = self.connected.with(|l| {
-            let at = l.iter().position(&mut meant)?;
-            let taken = l.swap_remove(at);
-            self.watched[taken.queue.context.node].fetch_sub(u32::from(taken.watched), Ordering::AcqRel);
-            Some(taken)
-        }) {
-            taken.queue.connected.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-
-    /// The global doorbell rang: every connected queue is looked at, the named one first. Returns how many there are.
-    pub(crate) fn rang_global(&self, named: Option<Token>) -> usize {
-        let mut kick = [false; NODE_COUNT];
-        let count = self.connected.with(|l| {
-            let name = |c: &&Connected<H>| named == Some(token(c.queue.slot));
-            l.iter().filter(name).for_each(|c| bump(&c.queue.rings));
-            for Connected { queue, .. } in l.iter().filter(name).chain(l.iter().filter(|c| !name(c))) {
-                kick[queue.context.node] |= self.nodes[queue.context.node].make_ready(queue);
-            }
-            l.len()
-        });
-        for (node, _) in kick.iter().enumerate().filter(|(_, k)| **k) {
-            self.kick(node);
-        }
-        count
-    }
-
-    /// Returns whether the engine of `node` looks for rings of the global doorbell.
-    pub(crate) fn any_global(&self, node: usize) -> bool {
-        self.watched[node].load(Ordering::Acquire) != 0
-    }
-
     /// Connects `queue` at `place`: a physical doorbell of the dedicated model, or a number of the global one's. With
     /// `watched` the node's engine looks for its rings; without, user mode announces them.
     ///
     /// # Errors
-    /// [`NoMemory`], as [`Self::connect_global`].
+    /// [`NoMemory`], as [`GlobalDoorbell::connect`].
     pub fn connect(&self, place: usize, queue: &Shared<Queue<H>>, watched: bool) -> Result<(), NoMemory> {
         match self.doorbells.model {
             Model::Dedicated => self.doorbells.connect(place, queue, watched),
-            Model::Global => self.connect_global(queue, place as u64, watched)?,
+            Model::Global => self.global.connect(queue, place as u64, watched)?,
         }
         Ok(())
     }
@@ -319,7 +244,7 @@ impl<H: Host> Gpu<H> {
     pub fn disconnect(&self, place: usize) {
         match self.doorbells.model {
             Model::Dedicated => drop(self.doorbells.disconnect(place)),
-            Model::Global => self.disconnect_global(place as u64),
+            Model::Global => self.global.disconnect(place as u64),
         }
     }
 
@@ -410,13 +335,7 @@ impl<H: Host> Gpu<H> {
         // No index that could be out of range: this runs at the device's level, where nothing may panic.
         let is_free = |node: &usize| self.nodes.get(*node).is_some_and(|node| node.control() != Control::Hold);
         let free = || (0..self.nodes.len()).find(is_free);
-        free().or_else(|| {
-            self.nodes.first()?.scan.add(scan::NATIVE);
-            // ORDERING[RESET-1]: pairs with `Handshake::tell`: either the resuming thread sees the bit, or this sees it
-            // resumed.
-            H::Word::fence(Ordering::SeqCst);
-            free()
-        })
+        outbox::speaker(free, self.nodes.first().map(|node| &node.scan), &self.mutation)
     }
 
     /// A test: makes the node want an interrupt although it is held.
@@ -436,13 +355,4 @@ impl<H: Host> Gpu<H> {
 /// The doorbell token of the queue with this slot.
 pub fn token(slot: SlotId) -> Token {
     Token::of_index(slot.index)
-}
-
-/// A doorbell that is connected in the global model.
-struct Connected<H: Host> {
-    /// Its number.
-    place: u64,
-    queue: Shared<Queue<H>>,
-    /// Whether the node's engine looks for its rings.
-    watched: bool,
 }

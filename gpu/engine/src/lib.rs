@@ -43,6 +43,7 @@ pub mod fence;
 pub mod fence_log;
 pub mod fence_table;
 pub mod flush;
+pub mod global_doorbell;
 pub mod gpu;
 pub mod handshake;
 pub mod host;

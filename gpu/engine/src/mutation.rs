@@ -151,4 +151,7 @@ gpu_word::mutations! {
     GrantsLater = 107,
     /// DB-1: what the hot queue's doorbell says counts as served, whatever its write pointer says.
     NotesUnserved = 108,
+    /// RESET-1: no barrier between the word that every fence is to be reported later and the second look whether a node
+    /// may speak.
+    SpeaksUnfenced = 109,
 }

@@ -277,18 +277,27 @@ impl<H: Host> Node<H> {
         self.watching_changes() != seen
     }
 
-    /// Engine: copies the queues that are watched to `to` if they have changed since `seen`, and returns the number of
-    /// the change that it has seen.
-    pub(crate) fn watched<T: From<Shared<Queue<H>>>>(&self, seen: u64, to: &mut Vec<T>) -> u64 {
-        let changes = self.watching_changes.load(Ordering::Acquire);
-        if changes == seen || to.try_reserve(self.members().saturating_sub(to.len())).is_err() {
-            return seen;
-        }
-        // References are dropped outside of the lock.
-        to.clear();
-        let room = to.capacity();
-        self.watching.with(|l| to.extend(l.iter().take(room).map(|(queue, _)| queue.clone().into())));
-        changes
+    /// Engine: room in `to` for what is watched. The number of the list's last change; `None` where that is `seen`, or
+    /// where there is no memory.
+    pub(crate) fn reserve_watched<T>(&self, seen: u64, to: &mut Vec<T>) -> Option<u64> {
+        let changes = self.watching_changes();
+        let is_ready = changes != seen && to.try_reserve(self.members().saturating_sub(to.len())).is_ok();
+        is_ready.then_some(changes)
+    }
+
+    /// Engine: adds up to `count` of the queues that are watched to `to`, which has room: those in front of the place
+    /// `left` of the list, the last one first. Returns the place in front of which the next are; 0: there are none.
+    ///
+    /// What takes the place of a queue that is watched no longer comes from the list's end, so that none is left out
+    /// between two calls; one may come twice.
+    pub(crate) fn watched<T: From<Shared<Queue<H>>>>(&self, left: usize, count: usize, to: &mut Vec<T>) -> usize {
+        let room = to.capacity() - to.len();
+        self.watching.with(|l| {
+            let end = left.min(l.len()).min(room);
+            let start = end.saturating_sub(count);
+            to.extend(l.get(start..end).into_iter().flatten().rev().map(|(queue, _)| queue.clone().into()));
+            start
+        })
     }
 
     /// Engine: puts a queue of this node into its list `schedule`, once. A queue of another node would run on two

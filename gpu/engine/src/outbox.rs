@@ -84,6 +84,24 @@ pub fn post<H: Host>(
     }
 }
 
+/// A node that an interrupt may name now, as `free` finds one; where it finds none, the interrupt that comes behind the
+/// next resumption reports every fence, as `later` says from here on. Any IRQL.
+pub fn speaker<W: Exchange>(
+    free: impl Fn() -> Option<usize>,
+    later: Option<&Scan<W>>,
+    mutation: &Chosen,
+) -> Option<usize> {
+    free().or_else(|| {
+        later?.add(scan::NATIVE);
+        if !mutation.is(Mutation::SpeaksUnfenced) {
+            // ORDERING[RESET-1]: pairs with `Handshake::tell`: either the resuming thread sees the bit, or this sees it
+            // resumed.
+            W::fence(Ordering::SeqCst);
+        }
+        free()
+    })
+}
+
 /// Interrupt routine: tells `f` everything that there is, in order. `names_queues`: queues are marked, not fences.
 /// Returns how much there was. Any IRQL, one caller at a time.
 pub fn drain<H: Host>(

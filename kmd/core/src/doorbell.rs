@@ -108,7 +108,7 @@ impl<P: Platform> Doorbell<P> {
                 // doorbell already.
                 // A place that the OS is just taking from a doorbell, and the place that it gets instead.
                 let places = started.census.doorbells.load(Ordering::Relaxed) as usize * 2;
-                started.gpu.reserve_global(places)?;
+                started.gpu.global.reserve(places)?;
                 started.doorbells.have(places)?;
             }
             let claimant = Claimant {

@@ -210,7 +210,7 @@ impl Os {
             queue.bind(Some(Binding { ring: GpuVa(seat.ring.0), control: GpuVa(seat.control.0), geometry }));
             match gpu.doorbells.model {
                 Model::Dedicated => gpu.doorbells.connect(doorbell, &queue, true),
-                Model::Global => made(gpu.connect_global(&queue, slot.pack(), true))?,
+                Model::Global => made(gpu.global.connect(&queue, slot.pack(), true))?,
             }
         }
         gpu.make_ready(&queue);

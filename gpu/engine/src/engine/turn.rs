@@ -453,6 +453,7 @@ impl<H: Host> Core<H> {
             return Ok(Some(Outcome::Gone));
         }
         if leaves {
+            self.go_on_ringing(gpu);
             self.take_in(node);
         }
         if leaves && job.queue.is_some() && self.must_give_way(gpu, exec) {

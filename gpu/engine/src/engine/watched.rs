@@ -21,6 +21,9 @@ const LOOKED_AT_ONCE: usize = 64;
 /// What a look counts for, in bytes moved: two cache lines that other processors write.
 const LOOK_COST: u64 = 1 << 10;
 
+/// What taking one over from the node's list, or letting one go, counts for: its cache line.
+const TAKEOVER_COST: u64 = 512;
+
 /// What looks at write pointers.
 pub(super) struct Eyes<'a, H: Host> {
     pub gpu: &'a Gpu<H>,
@@ -29,15 +32,29 @@ pub(super) struct Eyes<'a, H: Host> {
     pub schedule: &'a mut Schedule<H>,
 }
 
-/// The engine's own list of the write pointers that it watches.
+/// The engine's own list of the write pointers that it watches. When the node's list has changed, the engine takes it
+/// over in parts, and looks at its old list meanwhile.
 pub(super) struct WatchedPointers<H: Host> {
     queues: Vec<WatchedQueue<H>>,
+    /// What was taken over so far, and what is left of the list that it is to replace or has replaced.
+    other: Vec<WatchedQueue<H>>,
+    /// The takeover that is under way.
+    takes: Option<Takeover>,
     /// The number of the change of the node's list that was seen last.
     seen: u64,
     /// The one that the round comes to next.
     next: usize,
     /// A round has begun and is not over.
     is_amid: bool,
+}
+
+/// How far the node's list is taken over.
+#[derive(Clone, Copy)]
+struct Takeover {
+    /// The number of the list's last change before the takeover began. One behind it begins another.
+    change: u64,
+    /// It goes on in front of this place of the list.
+    left: usize,
 }
 
 /// A queue whose write pointer is watched.
@@ -96,7 +113,7 @@ enum Published {
 impl<H: Host> WatchedPointers<H> {
     /// None.
     pub fn new() -> Self {
-        Self { queues: Vec::new(), seen: 0, next: 0, is_amid: false }
+        Self { queues: Vec::new(), other: Vec::new(), takes: None, seen: 0, next: 0, is_amid: false }
     }
 
     /// Returns whether there is none.
@@ -109,23 +126,23 @@ impl<H: Host> WatchedPointers<H> {
         self.seen
     }
 
-    /// Returns whether a round of looks has begun and is not over.
+    /// Returns whether a round of looks, or a takeover of the node's list, has begun and is not over.
     pub fn is_amid(&self) -> bool {
-        self.is_amid
+        self.is_amid || self.takes.is_some() || !self.other.is_empty()
     }
 
     /// Goes on with the round, or begins another: as far as the engine goes between two looks of its own.
     pub fn look(&mut self, eyes: &mut Eyes<'_, H>) {
         let node = eyes.node;
-        if self.queues.is_empty() && !node.has_changed_watching(self.seen) {
+        if self.queues.is_empty() && self.other.is_empty() && !node.has_changed_watching(self.seen) {
             return;
         }
         self.is_amid = false;
         if is_halted(node) {
-            (self.queues, self.seen) = (Vec::new(), node.watching_changes());
+            *self = Self { seen: node.watching_changes(), ..Self::new() };
             return;
         }
-        self.seen = node.watched(self.seen, &mut self.queues);
+        self.take_over(node, &mut eyes.tlb.work);
         let end = self.queues.len().min(self.next + LOOKED_AT_ONCE);
         while let Some(its) = self.queues.get_mut(self.next).filter(|_| self.next < end) {
             eyes.tlb.work += LOOK_COST;
@@ -145,6 +162,42 @@ impl<H: Host> WatchedPointers<H> {
         if !self.is_amid {
             self.next = 0;
         }
+    }
+}
+
+impl<H: Host> WatchedPointers<H> {
+    /// Goes on with the takeover of the node's list, or begins one where that has changed. What the list replaces is
+    /// let go in parts as well.
+    fn take_over(&mut self, node: &Node<H>, work: &mut u64) {
+        if self.takes.is_none() {
+            self.let_go_of_old(work);
+            if self.other.is_empty() {
+                self.takes = node.reserve_watched(self.seen, &mut self.other).map(Takeover::begun);
+            }
+        }
+        let Some(takes) = &mut self.takes else { return };
+        let before = self.other.len();
+        takes.left = node.watched(takes.left, LOOKED_AT_ONCE, &mut self.other);
+        *work += TAKEOVER_COST * (self.other.len() - before) as u64;
+        if takes.left == 0 {
+            core::mem::swap(&mut self.queues, &mut self.other);
+            (self.seen, self.next, self.takes) = (takes.change, 0, None);
+            self.let_go_of_old(work);
+        }
+    }
+
+    /// Lets go of some of what a list that was taken over has replaced.
+    fn let_go_of_old(&mut self, work: &mut u64) {
+        let kept = self.other.len().saturating_sub(LOOKED_AT_ONCE);
+        *work += TAKEOVER_COST * (self.other.len() - kept) as u64;
+        self.other.truncate(kept);
+    }
+}
+
+impl Takeover {
+    /// Of a list whose last change has the number `change`.
+    fn begun(change: u64) -> Self {
+        Self { change, left: usize::MAX }
     }
 }
 

@@ -5,6 +5,7 @@ mod charges;
 mod faults;
 mod fences;
 mod fused;
+mod global;
 mod halted;
 mod hostile;
 mod limits;

@@ -167,16 +167,16 @@ fn the_late_end_of_a_global_connection_leaves_its_successor() {
         let mut q = rig.queue(0, 0);
         let m = rig.map(1, false);
         let gpu = rig.gpu.clone();
-        gpu.disconnect_global(q.queue.slot.pack());
+        gpu.global.disconnect(q.queue.slot.pack());
         for doorbell in if successor_first { [2, 1] } else { [1, 2] } {
-            gpu.connect_global(&q.queue, doorbell, true).unwrap();
+            gpu.global.connect(&q.queue, doorbell, true).unwrap();
         }
-        gpu.disconnect_global(1);
+        gpu.global.disconnect(1);
         rig.settle();
         q.submit(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
         rig.settle();
         assert_eq!(m.read(0), 1, "the successor is connected");
-        gpu.disconnect_global(2);
+        gpu.global.disconnect(2);
         q.submit(&[packet::Store { address: m.va.0, value: 2 }.to_packet()]);
         rig.settle();
         assert_eq!(m.read(0), 1, "nothing is");

@@ -3,12 +3,12 @@
 use crate::{LoomHost, W, caught, check, chosen, word};
 use gpu_engine::handshake::{Control, Handshake, Phase, Turn};
 use gpu_engine::mutation::Mutation;
+use gpu_engine::outbox::{self, Scan};
 use gpu_engine::slots::SlotTable;
 use gpu_engine::wake::{Mark, Sleep};
 use gpu_engine::word::{Ordering, Word};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// An engine that works until it is told to hold, against the reset that waits for it and then reads memory.
 fn reset_1(mutation: u32) {
@@ -140,34 +140,32 @@ fn ready_1_needs_the_exchange() {
 }
 
 /// A shadow update that finds every node held, against the resumption of one.
-fn reset_1_report(fenced: bool) {
-    let (held, later) = (Arc::new(Handshake::new(|v| W(AtomicU64::new(v)))), word(0));
+fn reset_1_report(mutation: u32) {
+    let new = |v| W(AtomicU64::new(v));
+    let (held, later) = (Arc::new(Handshake::new(new)), Arc::new(Scan::new(new)));
+    let mutation = chosen(mutation);
     held.tell(Control::Hold);
     let resume = {
         let (held, later) = (held.clone(), later.clone());
         loom::thread::spawn(move || {
             held.tell(Control::Run);
-            // `Gpu::raise_again`.
-            later.load(Ordering::Acquire) != 0
+            // The look of `Gpu::raise_again`.
+            !later.is_empty()
         })
     };
-    // `Gpu::speaker`.
-    let mut speaks = held.told() == Control::Run;
-    if !speaks {
-        later.store(1, Ordering::Release);
-        if fenced {
-            W::fence(Ordering::SeqCst);
-        }
-        speaks = held.told() == Control::Run;
-    }
+    let free = || (held.told() == Control::Run).then_some(0);
+    let speaks = outbox::speaker(free, Some(&*later), &mutation).is_some();
     assert!(resume.join().unwrap() || speaks, "a fence is reported by nobody");
 }
 
 #[test]
 fn reset_1_what_waits_for_a_resumption_is_reported() {
-    check(|| reset_1_report(true));
-    let outcome = catch_unwind(AssertUnwindSafe(|| check(|| reset_1_report(false))));
-    assert!(outcome.is_err(), "the missing fence was not noticed");
+    check(|| reset_1_report(0));
+}
+
+#[test]
+fn reset_1_a_report_needs_its_second_look_fenced() {
+    caught(Mutation::SpeaksUnfenced, reset_1_report);
 }
 
 /// A thread that was given a new slot makes room for it while another thread gives back slots that are newer.

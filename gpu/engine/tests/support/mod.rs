@@ -461,7 +461,7 @@ impl Rig {
         let page = self.gpu.host.system.span(doorbell as u64 + 1).unwrap().part(0, PAGE_SIZE);
         match self.gpu.doorbells.model {
             Model::Dedicated => self.gpu.doorbells.connect(doorbell, &queue, true),
-            Model::Global => self.gpu.connect_global(&queue, slot.pack(), true).unwrap(),
+            Model::Global => self.gpu.global.connect(&queue, slot.pack(), true).unwrap(),
         }
         self.gpu.make_ready(&queue);
         TestQueue {
