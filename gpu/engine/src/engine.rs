@@ -132,6 +132,8 @@ struct Core<H: Host> {
     stuck: Option<Option<u64>>,
     /// Whether the current turn has begun a packet or a command buffer.
     ran: bool,
+    /// Since when the turn runs something, where the scheduling log does not say so yet.
+    begun: Option<u64>,
     /// Since when other queues wait for the one that has its turn, by the GPU clock; `None`: none does.
     contested: Option<u64>,
 }
@@ -246,6 +248,7 @@ impl<H: Host> Core<H> {
             wedged: false,
             stuck: None,
             ran: false,
+            begun: None,
             contested: None,
         })
     }

@@ -207,7 +207,8 @@ impl<H: Host> SchedulingLog<H> {
 
 impl<H: Host> Node<H> {
     /// Writes an entry if `moment` changes the state of `context`. Returns whether an interrupt is due; [`scan::LOG`]
-    /// is set then. The moment was at `since` by the GPU clock; `None`: it is now. Up to `DISPATCH_LEVEL`.
+    /// is set then. `since`: when the moment was, by the GPU clock; `None`: it is now. A turn that ends now and runs
+    /// `since` then has both written, in one section. Up to `DISPATCH_LEVEL`.
     pub(crate) fn log_moment(&self, gpu: &Gpu<H>, context: &Context<H>, moment: Moment, since: Option<u64>) -> bool {
         if !self.scheduling.is_set() {
             return false;
@@ -216,40 +217,46 @@ impl<H: Host> Node<H> {
             if log.buffer.is_none() {
                 return false;
             }
-            let known = context.noted.load(Ordering::Relaxed);
-            let old = match (known >> 2 == log.era, known & 3) {
-                (true, 1) => ContextState::Running,
-                (true, 2) => ContextState::Ready,
-                (false, _) if moment == (Moment::Ended { ran: true }) => ContextState::Running,
-                _ => ContextState::Idle,
-            };
-            let has_turn = self.scheduling.turn.load(Ordering::Relaxed) == context.slot.pack();
-            // A thread calls this after it made a queue ready. So a queue that `is_listed` misses here is noted by that
-            // thread's own call, which comes after this section.
-            let new = match moment {
-                Moment::Arrived if old != ContextState::Idle || has_turn || !context.is_listed() => old,
-                Moment::Arrived => ContextState::Ready,
-                // The engine itself notes what a context with a turn does.
-                Moment::Left if has_turn || old != ContextState::Ready => old,
-                Moment::Begun => ContextState::Running,
-                Moment::Left | Moment::Ended { .. } if context.is_parked() || context.is_listed() => {
-                    ContextState::Ready
-                }
-                Moment::Left | Moment::Ended { .. } => ContextState::Idle,
-            };
-            context.noted.store(noted(log.era, new), Ordering::Relaxed);
-            // A context that is being destroyed has no handle any more.
-            let handle = gpu.slots.driver_handle(context.slot).filter(|handle| *handle != 0);
-            let Some(handle) = handle.filter(|_| new != old) else { return false };
-            let now = since.unwrap_or_else(|| gpu.host.clock());
-            // The engine has found its work, and runs it at once: it was ready for no time.
-            let was_ready = (old, new) == (ContextState::Idle, ContextState::Running)
-                && log.write(now, handle, ContextState::Ready);
-            let due = log.write(now, handle, new) || was_ready;
+            let ends_what_began = matches!(moment, Moment::Ended { .. }) && since.is_some();
+            let began = ends_what_began && self.note(gpu, log, context, Moment::Begun, since);
+            let since = since.filter(|_| !ends_what_began);
+            let due = self.note(gpu, log, context, moment, since) || began;
             if due {
                 self.scan.add(scan::LOG);
             }
             due
         })
+    }
+
+    /// The same in the log's section. Returns whether an interrupt is due.
+    fn note(&self, gpu: &Gpu<H>, log: &mut Log, context: &Context<H>, moment: Moment, since: Option<u64>) -> bool {
+        let known = context.noted.load(Ordering::Relaxed);
+        let old = match (known >> 2 == log.era, known & 3) {
+            (true, 1) => ContextState::Running,
+            (true, 2) => ContextState::Ready,
+            (false, _) if moment == (Moment::Ended { ran: true }) => ContextState::Running,
+            _ => ContextState::Idle,
+        };
+        let has_turn = self.scheduling.turn.load(Ordering::Relaxed) == context.slot.pack();
+        // A thread calls this after it made a queue ready. So a queue that `is_listed` misses here is noted by that
+        // thread's own call, which comes after this section.
+        let new = match moment {
+            Moment::Arrived if old != ContextState::Idle || has_turn || !context.is_listed() => old,
+            Moment::Arrived => ContextState::Ready,
+            // The engine itself notes what a context with a turn does.
+            Moment::Left if has_turn || old != ContextState::Ready => old,
+            Moment::Begun => ContextState::Running,
+            Moment::Left | Moment::Ended { .. } if context.is_parked() || context.is_listed() => ContextState::Ready,
+            Moment::Left | Moment::Ended { .. } => ContextState::Idle,
+        };
+        context.noted.store(noted(log.era, new), Ordering::Relaxed);
+        // A context that is being destroyed has no handle any more.
+        let handle = gpu.slots.driver_handle(context.slot).filter(|handle| *handle != 0);
+        let Some(handle) = handle.filter(|_| new != old) else { return false };
+        let now = since.unwrap_or_else(|| gpu.host.clock());
+        // The engine has found its work, and runs it at once: it was ready for no time.
+        let was_ready =
+            (old, new) == (ContextState::Idle, ContextState::Running) && log.write(now, handle, ContextState::Ready);
+        log.write(now, handle, new) || was_ready
     }
 }

@@ -46,9 +46,15 @@ impl<P: Platform> Answers<P> {
         answered
     }
 
-    /// An engine's thread, behind each step: what it has done may be what a DDI waits for.
+    /// An engine's thread, behind a step, and before it waits: what it has done may be what a DDI waits for.
     pub(crate) fn announce(&self) {
         machine_fence(Ordering::SeqCst);
+        self.announce_soon();
+    }
+
+    /// The same behind a step that found nothing to do, where a look follows at once: what is waited for may not be
+    /// seen by this look, and is by a later one. A full fence at each look would be a third of it.
+    pub(crate) fn announce_soon(&self) {
         if self.waiting.load(Ordering::Relaxed) != 0 {
             self.event.set();
         }

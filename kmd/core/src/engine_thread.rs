@@ -73,7 +73,10 @@ pub fn run<P: Platform>(
             true => engine.attend().unwrap_or(Step::Worked),
             false => engine.step(),
         });
-        gpu.host.answers().announce();
+        match step {
+            Step::Idle(_) => gpu.host.answers().announce_soon(),
+            _ => gpu.host.answers().announce(),
+        }
         match step {
             Step::Worked => {
                 rest = Rest::default();
@@ -122,6 +125,7 @@ pub fn run<P: Platform>(
                     rest.has_asked = true;
                     continue;
                 }
+                gpu.host.answers().announce();
                 let prepared = engine.prepare_sleep();
                 rest.refused = if prepared { 0 } else { rest.refused.saturating_add(1) };
                 if !prepared && rest.refused <= SPINS {

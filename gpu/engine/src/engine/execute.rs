@@ -68,7 +68,7 @@ impl<H: Host> Core<H> {
             }
         }
         if let Some(queue) = job.queue {
-            self.begun(gpu, node, queue, None);
+            self.begun(gpu, node, queue);
         }
         let synced = exec.synced.take();
         let now = || *clock.get_or_insert_with(|| gpu.host.clock());

@@ -97,14 +97,14 @@ impl<H: Host> Core<H> {
                 Ok((Packet::Fill(b), _))
                     if operates && signals.is_none() && !burst.is_of(exec, b.address, b.length) =>
                 {
-                    self.begun(gpu, node, queue, None);
+                    self.begun(gpu, node, queue);
                     let Some(filled) = ops::fill_short(&mut self.tlb, number, b) else { break };
                     (moved, operations) = (moved + filled, operations + 1);
                 }
                 Ok((Packet::Copy(b), _))
                     if operates && signals.is_none() && !burst.is_of(exec, b.destination, b.length) =>
                 {
-                    self.begun(gpu, node, queue, None);
+                    self.begun(gpu, node, queue);
                     let Some(copied) = ops::copy_short(&mut self.tlb, number, b) else { break };
                     (moved, operations) = (moved + copied, operations + 1);
                 }
@@ -131,7 +131,10 @@ impl<H: Host> Core<H> {
         }
         // Behind the store, which a waiter may be looking for, and at its time: to read the clock in front of it as
         // well would cost more than the packets.
-        self.begun(gpu, node, queue, *clock);
+        match *clock {
+            Some(since) => self.has_begun(since),
+            None => self.begun(gpu, node, queue),
+        }
         exec.synced = None;
         self.report_while_running(at, exec);
         match &mut exec.buffer {

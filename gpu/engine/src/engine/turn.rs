@@ -119,7 +119,7 @@ impl<H: Host> Core<H> {
         }
         let Some(mut exec) = queue.exec.take() else { return Step::Worked };
         node.scheduling.begin_turn(&queue.context);
-        self.ran = false;
+        (self.ran, self.begun) = (false, None);
         self.submissions = 0;
         self.contested = (!self.schedule.is_empty()).then(|| gpu.host.clock());
         node.trace.push(Event::Run, queue.slot.pack());
@@ -141,7 +141,7 @@ impl<H: Host> Core<H> {
             begun = true;
             let Some(next) = queue.next_submission() else { break outcome };
             bump(&queue.consumed);
-            self.begun(gpu, node, queue, None);
+            self.begun(gpu, node, queue);
             queue.running.store(next.progress, Ordering::Relaxed);
             if next.null {
                 exec.owed = Some(next.progress);
@@ -201,19 +201,33 @@ impl<H: Host> Core<H> {
         }
         queue.set_parked(outcome == Outcome::Parked && !stays_ready);
         node.scheduling.end_turn();
-        self.log_moment(gpu, node, queue, Moment::Ended { ran: self.ran }, None);
+        let begun = self.begun.take();
+        self.log_moment(gpu, node, queue, Moment::Ended { ran: self.ran }, begun);
         if outcome == Outcome::Waiting { Step::Waiting } else { Step::Worked }
     }
 
-    /// Notes that the queue's turn begins a packet or a command buffer. The first one of a turn is written to the
-    /// scheduling log: the context is running, since the time `since` by the GPU clock, or from now on.
-    pub(super) fn begun(&mut self, gpu: &Gpu<H>, node: &Node<H>, queue: &Queue<H>, since: Option<u64>) {
+    /// The queue's turn begins a packet or a command buffer. The first one of a turn is written to the scheduling log:
+    /// the context is running.
+    pub(super) fn begun(&mut self, gpu: &Gpu<H>, node: &Node<H>, queue: &Queue<H>) {
         if !self.ran {
             self.ran = true;
+            self.log_moment(gpu, node, queue, Moment::Begun, None);
+        } else if self.begun.is_some() {
+            let since = self.begun.take();
             self.log_moment(gpu, node, queue, Moment::Begun, since);
         }
     }
 
+    /// The same behind what has run since the time `since` by the GPU clock. It is written in front of what the turn
+    /// runs next, or with its end, in one section.
+    pub(super) fn has_begun(&mut self, since: u64) {
+        if !self.ran {
+            (self.ran, self.begun) = (true, Some(since));
+        }
+    }
+
+    /// Writes to the scheduling log. `since`: when the moment was; where it ends a turn, since when that runs, if the
+    /// log does not say so yet.
     fn log_moment(&mut self, gpu: &Gpu<H>, node: &Node<H>, queue: &Queue<H>, moment: Moment, since: Option<u64>) {
         if node.log_moment(gpu, &queue.context, moment, since) {
             self.reports.raise(gpu, node);
@@ -380,6 +394,9 @@ impl<H: Host> Core<H> {
             }
             Err(NoPacket::Fault(fault) | NoPacket::NoRing(fault)) => return Err(fault),
         };
+        if let Some(queue) = job.queue.filter(|_| self.begun.is_some()) {
+            self.begun(gpu, node, queue);
+        }
         if exec.may_be_logged()
             && (is_asked(node, *turn) || !self.waking.is_over())
             && !matches!(Packet::decode(burst.packet(&fetched), job.privilege), Ok(Packet::Log(_)))
@@ -540,7 +557,7 @@ impl<H: Host> Core<H> {
     ) -> Result<Option<Outcome>, Fault> {
         let Place { gpu, node, job, space } = *at;
         if let Some(queue) = job.queue {
-            self.begun(gpu, node, queue, None);
+            self.begun(gpu, node, queue);
         }
         if let Long::Flush { number } = long {
             self.serve_flushes(gpu, node);

@@ -9,6 +9,7 @@ mod global;
 mod halted;
 mod hostile;
 mod limits;
+mod locks;
 mod logs;
 mod looks;
 mod mappings;

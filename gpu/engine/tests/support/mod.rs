@@ -23,15 +23,29 @@ use gpu_wire::packet::{Encoded, Privilege};
 use gpu_wire::pte::{self, Place, Pte};
 use gpu_wire::ring::Geometry;
 use gpu_wire::{GpuVa, NodeOrdinal, PAGE_SIZE};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
 pub struct TestLock<T>(Mutex<T>);
+thread_local! {
+    /// Locks that the calling thread has taken.
+    static SECTIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many locks the calling thread takes in `f`.
+pub fn sections(f: impl FnOnce()) -> u64 {
+    let before = SECTIONS.get();
+    f();
+    SECTIONS.get() - before
+}
+
 impl<T: Send> Lock<T> for TestLock<T> {
     fn new(value: T) -> Self {
         Self(Mutex::new(value))
     }
     fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
+        SECTIONS.set(SECTIONS.get() + 1);
         f(&mut self.0.lock().unwrap())
     }
 }
