@@ -44,12 +44,13 @@ global_asm!(
 #[inline]
 pub(crate) fn take_shim_frame() -> usize {
     let frame: usize;
-    // SAFETY: the symbol is the eight-byte thread-local word above; `xchg` with it touches nothing else.
+    // SAFETY: the symbol is the eight-byte thread-local word above, and nothing else is touched. What interrupts between
+    // the two leaves the word 0. (An exchange would be a full fence in each service that a driver calls.)
     unsafe {
         asm!(
             "mov {t}, qword ptr [rip + __nt_model_shim_frame@GOTTPOFF]",
-            "xor {f:e}, {f:e}",
-            "xchg qword ptr fs:[{t}], {f}",
+            "mov {f}, qword ptr fs:[{t}]",
+            "mov qword ptr fs:[{t}], 0",
             t = out(reg) _,
             f = out(reg) frame,
             options(nostack)

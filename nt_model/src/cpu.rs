@@ -36,7 +36,7 @@ pub(crate) const PENDING_INTERRUPT: u8 = 2;
 /// One service call in progress.
 pub(crate) struct CallSlot {
     routine: Cell<Option<&'static Routine>>,
-    arguments: Cell<[u64; MAX_ARGS]>,
+    arguments: [Cell<u64>; MAX_ARGS],
     frame: Cell<usize>,
     location: Cell<Option<&'static Location<'static>>>,
 }
@@ -125,7 +125,7 @@ impl Cpu {
             calls: [const {
                 CallSlot {
                     routine: Cell::new(None),
-                    arguments: Cell::new([0; MAX_ARGS]),
+                    arguments: [const { Cell::new(0) }; MAX_ARGS],
                     frame: Cell::new(0),
                     location: Cell::new(None),
                 }
@@ -192,18 +192,16 @@ impl Cpu {
         self.shim_frame.get()
     }
 
-    /// Pushes a service call.
+    /// Pushes a service call with its arguments, [`MAX_ARGS`] at most.
     #[inline]
-    pub(crate) fn push_call(
-        &self,
-        routine: &'static Routine,
-        arguments: [u64; MAX_ARGS],
-        location: &'static Location<'static>,
-    ) {
+    pub(crate) fn push_call(&self, routine: &'static Routine, arguments: &[u64], location: &'static Location<'static>) {
         let depth = self.depth.get();
         if let Some(slot) = self.calls.get(depth) {
             slot.routine.set(Some(routine));
-            slot.arguments.set(arguments);
+            // One by one: a copy of all would wait for what was just stored in parts.
+            for (index, place) in slot.arguments.iter().enumerate() {
+                place.set(arguments.get(index).copied().unwrap_or(0));
+            }
             slot.frame.set(self.shim_frame.get());
             slot.location.set(Some(location));
         }
@@ -373,7 +371,7 @@ pub(crate) fn context() -> Context {
         let depth = cpu.depth.get();
         let call = (depth > 0).then(|| &cpu.calls[depth.min(NESTED) - 1]).and_then(|slot| {
             let routine = slot.routine.get()?;
-            let arguments = routine.arguments.iter().copied().zip(slot.arguments.get()).collect();
+            let arguments = routine.arguments.iter().copied().zip(slot.arguments.iter().map(Cell::get)).collect();
             let caller = caller(cpu, slot);
             Some(CallRecord { routine: routine.name, arguments, caller })
         });

@@ -323,15 +323,13 @@ impl Machine {
     #[track_caller]
     pub fn service<const N: usize>(&self, routine: &'static Routine, arguments: [u64; N]) -> Service {
         const { assert!(N <= MAX_ARGS, "too many arguments to record") };
-        let mut padded = [0; MAX_ARGS];
-        padded[..N].copy_from_slice(&arguments);
         let location = Location::caller();
         cpu::with(|cpu| {
             assert!(cpu.is_in(self), "{} called by a thread that has not entered this kernel", routine.name);
             if cpu.interposed.get() {
                 self.yield_point(YieldPoint::Service);
             }
-            cpu.push_call(routine, padded, location);
+            cpu.push_call(routine, &arguments, location);
             let irql = cpu.irql.get();
             self.rules.check(&NT_IRQL, routine.allows(irql), || wrong_irql(routine, irql));
             if self.rules.is_stopped() {

@@ -545,16 +545,24 @@ impl<H: Host> Core<H> {
     }
 
     /// Goes on with the round of looks that a ring of the global doorbell has begun, and charges for it.
+    #[inline]
     fn go_on_ringing(&mut self, gpu: &Gpu<H>) {
-        self.tlb.work += TURN_AROUND_COST * gpu.global.go_on(gpu) as u64;
+        if gpu.global.is_amid() {
+            self.tlb.work += TURN_AROUND_COST * gpu.global.go_on(gpu) as u64;
+        }
     }
 
     /// Takes queues that have arrived into the engine's own list, as many as between two looks, and charges for them.
+    #[inline]
     fn take_in(&mut self, node: &Node<H>) {
+        if self.has_arrivals(node) {
+            self.take_in_some(node);
+        }
+    }
+
+    #[cold]
+    fn take_in_some(&mut self, node: &Node<H>) {
         if self.arriving.is_empty() {
-            if node.arrivals.is_empty() {
-                return;
-            }
             self.arriving = node.arrivals.take();
         }
         let turned = self.arriving.turn_around(TAKEN_IN_AT_ONCE);

@@ -150,7 +150,11 @@ impl<F> Exec<F> {
 
     /// A packet is about to be fetched: [`Self::go_back`] comes back here.
     pub fn remember(&mut self) {
-        self.before = Before { consumed: self.consumed, buffer: self.buffer };
+        self.before.consumed = self.consumed;
+        // In a ring there is none, as a rule: nothing is copied that was just written.
+        if self.buffer.is_some() || self.before.buffer.is_some() {
+            self.before.buffer = self.buffer;
+        }
     }
 
     /// Goes back to what failed for want of memory: a wait and an operation go on where they are, and any other packet

@@ -147,19 +147,28 @@ impl<F: Send + Sync> FenceCache<F> {
 
     /// The fence at `va` in the table of the process with the number `process`.
     pub fn find<H: Host>(&mut self, process: u64, table: &FenceTable<H, F>, va: GpuVa) -> Option<OpenFence<F>> {
+        let place = self.place(process, table, va)?;
+        self.at(place).cloned()
+    }
+
+    /// The place of the same fence, which [`Self::at`] finds until another fence is looked for. Unlike a reference of
+    /// its own it costs no exchange.
+    pub fn place<H: Host>(&mut self, process: u64, table: &FenceTable<H, F>, va: GpuVa) -> Option<usize> {
         let changes = table.changes();
         // CAST: an index below the array's length.
-        let line = &mut self.0[(va.0 / 8) as usize % LINES];
-        if let Some(cached) = line
-            && cached.process == process
-            && cached.address == va
-            && cached.changes == changes
-        {
-            return Some(cached.open.clone());
+        let place = (va.0 / 8) as usize % LINES;
+        let line = &mut self.0[place];
+        let is_known =
+            line.as_ref().is_some_and(|line| line.process == process && line.address == va && line.changes == changes);
+        if !is_known {
+            *line = Some(Line { process, address: va, changes, open: table.find(va)? });
         }
-        let open = table.find(va)?;
-        *line = Some(Line { process, address: va, changes, open: open.clone() });
-        Some(open)
+        Some(place)
+    }
+
+    /// The fence at a place of [`Self::place`].
+    pub fn at(&self, place: usize) -> Option<&OpenFence<F>> {
+        self.0.get(place)?.as_ref().map(|line| &line.open)
     }
 
     /// Lets go of every fence.

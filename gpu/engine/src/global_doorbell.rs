@@ -125,6 +125,7 @@ impl<H: Host> GlobalDoorbell<H> {
 
     /// Returns whether a round is under way. A hint, but for an engine that is about to sleep: one that a later round
     /// needs is woken.
+    #[inline]
     pub(crate) fn is_amid(&self) -> bool {
         self.is_amid.load(Ordering::Relaxed)
     }
@@ -158,9 +159,6 @@ impl<H: Host> GlobalDoorbell<H> {
 
     /// Goes on with the round: as far as an engine goes between two looks. Returns how many queues it has made ready.
     pub(crate) fn go_on(&self, gpu: &Gpu<H>) -> usize {
-        if !self.is_amid() {
-            return 0;
-        }
         let mut kick = [false; NODE_COUNT];
         let count = self.connections.with(|Connections { list, left, again }| {
             let part = left.saturating_sub(AT_ONCE)..*left;

@@ -31,8 +31,9 @@ use gpu_wire::packet::{Fence, Header, Log, Packet, Privilege, log_operation};
 const PACKET_COST: u64 = 256;
 
 /// Signals of a stretch that are not stored yet.
-struct Signals<H: Host> {
-    open: FenceRef<H>,
+struct Signals {
+    /// Where the engine's cache has the fence.
+    place: usize,
     address: GpuVa,
     /// The value of the last one.
     value: u64,
@@ -62,7 +63,7 @@ impl<H: Host> Core<H> {
         }
         let mut rest = burst.rest_of(exec);
         let number = space.id().number;
-        let mut signals: Option<Signals<H>> = None;
+        let mut signals: Option<Signals> = None;
         let (mut packets, mut bytes, noted) = (0, 0, self.entries.len());
         // What a signal brings about is drawn in front of an operation.
         let operates = exec.pending.is_none();
@@ -156,31 +157,33 @@ impl<H: Host> Core<H> {
         exec: &Exec<FenceRef<H>>,
         number: u64,
         Fence { fence, value }: Fence,
-    ) -> Option<Signals<H>> {
+    ) -> Option<Signals> {
         let address = GpuVa(fence);
         let goes_on = exec
             .pending
             .as_ref()
             .is_none_or(|pending| pending.address == address && value >= pending.value && pending.logged);
         self.tlb.cached(number, address, true).filter(|_| goes_on)?;
-        let open = self.fences.find(at.job.process.number, &at.job.process.fences, address)?;
+        let place = self.fences.place(at.job.process.number, &at.job.process.fences, address)?;
         // It is read behind the store.
-        self.tlb.cached(number, open.monitored, false)?;
-        Some(Signals { open, address, value, count: 1 })
+        self.tlb.cached(number, self.fences.at(place)?.monitored, false)?;
+        Some(Signals { place, address, value, count: 1 })
     }
 
     /// Stores the last value of `signals`; what they bring about is drawn later, as behind any other signal.
-    fn store_last(&mut self, at: &Place<'_, H>, exec: &mut Exec<FenceRef<H>>, number: u64, signals: Signals<H>) {
+    fn store_last(&mut self, at: &Place<'_, H>, exec: &mut Exec<FenceRef<H>>, number: u64, signals: Signals) {
         let Place { gpu, node, .. } = *at;
-        let Signals { open, address, value, count } = signals;
+        let Signals { place, address, value, count } = signals;
         add(&node.counters.signals, count.into());
         // A stretch lets go of no translation.
         let Some(word) = self.tlb.cached(number, address, true) else { return };
+        // The stretch has looked for no other fence.
+        let Some(open) = self.fences.at(place) else { return };
         let tickets = gpu.next_ticket();
         // The device may be lost by now: then nothing is stored, and no waiter is left.
         let Some(backwards) = open.fence.store(&word, value, &gpu.mutation) else { return };
         add(&node.counters.backwards, backwards.into());
-        let before = exec.pending.take();
+        let (open, before) = (open.clone(), exec.pending.take());
         exec.pending = Some(Pending {
             open,
             address,
