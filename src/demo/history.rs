@@ -34,6 +34,8 @@ pub fn timeline(played: &Played, mode: &str) -> Timeline {
     let source = Source::new(&played.report, &played.fences, begin);
     let at = |cpu: u64| source.at(cpu);
     let mut lanes: Vec<Lane> = played.lanes.iter().map(|queue| source.lane(queue)).collect();
+    let nodes: Vec<_> = played.lanes.iter().map(|queue| queue.node).collect();
+    part_by_hangs(&mut lanes, &nodes);
     let (from, to) = (at(played.cpu_wait.0), at(played.cpu_wait.1));
     lanes.push(Lane {
         group: "process B".into(),
@@ -56,6 +58,31 @@ pub fn timeline(played: &Played, mode: &str) -> Timeline {
         counts: super::summary::counts(played),
         links: links(played, &source),
         lanes,
+    }
+}
+
+/// Work that ended behind a reset of its engine ran behind it: until then the engine was the hung queue's. `nodes`: those
+/// of the lanes.
+fn part_by_hangs(lanes: &mut [Lane], nodes: &[u32]) {
+    let hangs: Vec<_> = lanes
+        .iter()
+        .zip(nodes)
+        .flat_map(|(lane, node)| lane.spans.iter().map(move |span| (*node, span)))
+        .filter(|(_, span)| span.kind == SpanKind::Hang)
+        .map(|(node, span)| (node, span.to))
+        .collect();
+    for (lane, its) in lanes.iter_mut().zip(nodes) {
+        for (_, reset) in hangs.iter().filter(|(node, _)| node == its) {
+            let mut waits = Vec::new();
+            let ended_behind = |span: &&mut Span| span.kind == SpanKind::Run && span.from < *reset && *reset < span.to;
+            for span in lane.spans.iter_mut().filter(ended_behind) {
+                let detail = "another queue of the engine hung".to_owned();
+                let from = std::mem::replace(&mut span.from, *reset);
+                waits.push(Span { kind: SpanKind::Ready, from, to: *reset, label: String::new(), detail });
+            }
+            lane.spans.extend(waits);
+        }
+        lane.spans.sort_by(|x, y| x.from.total_cmp(&y.from));
     }
 }
 
@@ -179,4 +206,25 @@ fn links(played: &Played, source: &Source<'_>) -> Vec<Link> {
         }
     }
     links
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_that_ended_behind_a_reset_waited_for_its_engine() {
+        let span = |kind, from, to| Span { kind, from, to, label: String::new(), detail: String::new() };
+        let lane = |spans| Lane { spans, ..Lane::default() };
+        let mut lanes = [
+            lane(vec![span(SpanKind::Hang, 10.0, 90.0)]),
+            lane(vec![span(SpanKind::Run, 1.0, 5.0), span(SpanKind::Run, 5.0, 100.0)]),
+            lane(vec![span(SpanKind::Run, 5.0, 100.0)]),
+        ];
+        part_by_hangs(&mut lanes, &[0, 0, 1]);
+        let drawn = |lane: &Lane| lane.spans.iter().map(|s| (s.kind, s.from, s.to)).collect::<Vec<_>>();
+        let ran = |from, to| (SpanKind::Run, from, to);
+        assert_eq!(drawn(&lanes[1]), [ran(1.0, 5.0), (SpanKind::Ready, 5.0, 90.0), ran(90.0, 100.0)]);
+        assert_eq!(drawn(&lanes[2]), [ran(5.0, 100.0)], "the other engine's");
+    }
 }

@@ -50,6 +50,8 @@ pub enum SpanKind {
     Run,
     /// The queue waited for a fence.
     Wait,
+    /// The queue had work, and its engine was another's.
+    Ready,
     /// The queue did not get on, until its engine was reset.
     Hang,
     /// A thread of the CPU waited.

@@ -21,6 +21,7 @@ pub fn perfetto(timeline: &Timeline) -> Value {
             let category = match span.kind {
                 SpanKind::Run => "run",
                 SpanKind::Wait => "wait",
+                SpanKind::Ready => "ready",
                 SpanKind::Hang => "hang",
                 SpanKind::Cpu => "cpu",
                 SpanKind::Lost => "lost",
