@@ -301,7 +301,7 @@ impl<H: Host> Core<H> {
         }
         let Some(queue) = self.next_ready(gpu, node) else {
             let unmaps = node.attention.load(Ordering::Relaxed) & attention::FLUSH != 0;
-            let looks_on = self.watched.is_amid() || gpu.global.is_amid();
+            let looks_on = self.watched.is_amid() || gpu.global.concerns(node.index);
             if unmaps || looks_on || !self.arriving.is_empty() || !self.schedule.is_empty() {
                 // Windows are left to be unmapped, queues to be taken in or put in line, or write pointers to be looked
                 // at.
@@ -378,7 +378,7 @@ impl<H: Host> Core<H> {
             || node.packets.is_busy()
             || !self.reports.is_empty()
             || node.retry_interrupt.load(Ordering::Relaxed)
-            || gpu.global.is_amid()
+            || gpu.global.concerns(node.index)
             || node.has_changed_watching(self.watched.seen());
         if busy {
             node.awake();
@@ -403,7 +403,8 @@ impl<H: Host> Core<H> {
                     self.hold(gpu, node);
                 }
                 let unmaps = node.attention.load(Ordering::Relaxed) & attention::FLUSH != 0;
-                return Some(if unmaps { Step::Worked } else { Step::Held });
+                let lets_go = self.watched.let_go(&mut self.tlb.work);
+                return Some(if unmaps || lets_go { Step::Worked } else { Step::Held });
             }
             Control::Run => {
                 if node.phase() == Phase::Held && !node.run(&gpu.mutation) {
@@ -483,7 +484,7 @@ impl<H: Host> Core<H> {
         self.stuck = None;
         self.cool();
         self.watch.clear();
-        self.watched = WatchedPointers::new();
+        self.watched.forget();
         bump(&node.counters.resets);
         node.trace.push(Event::Reset, 0);
         node.set_phase(Phase::Held, &gpu.mutation);
@@ -526,13 +527,16 @@ impl<H: Host> Core<H> {
                 })
             }
             Model::Global => {
-                if let Some(value) = Watch::poll_global(&gpu.doorbells) {
+                let looks = gpu.global.is_watched_by(node.index);
+                if let Some(value) = looks.then(|| Watch::poll_global(&gpu.doorbells)).flatten() {
                     bump(&node.counters.rings);
                     self.tlb.work += SEARCHED_COST;
                     gpu.global.rang(gpu, token_of(value));
                 }
-                self.go_on_ringing(gpu);
-                gpu.global.is_watched_by(node.index)
+                if gpu.global.concerns(node.index) {
+                    self.tlb.work += TURN_AROUND_COST * gpu.global.go_on(gpu) as u64;
+                }
+                looks
             }
         };
         let Self { watched, tlb, schedule, .. } = self;
@@ -541,14 +545,6 @@ impl<H: Host> Core<H> {
             _ if doorbells => Watched::Doorbells,
             false => Watched::WritePointers,
             true => Watched::Nothing,
-        }
-    }
-
-    /// Goes on with the round of looks that a ring of the global doorbell has begun, and charges for it.
-    #[inline]
-    fn go_on_ringing(&mut self, gpu: &Gpu<H>) {
-        if gpu.global.is_amid() {
-            self.tlb.work += TURN_AROUND_COST * gpu.global.go_on(gpu) as u64;
         }
     }
 

@@ -148,6 +148,22 @@ pub(crate) fn tickets(next: &AtomicU64) -> u64 {
     next.load(Ordering::Acquire)
 }
 
+/// A queue that remembers where it stands in the list of the fence that it waits for, so that it is found there without a
+/// search. It stands in one list at a time.
+pub trait Parks: Clone {
+    /// The list: it stands at `place`. Called under the list's lock.
+    fn stands_at(&self, _place: usize) {}
+
+    /// Where it was told last that it stands; `None`: it does not remember.
+    fn place(&self) -> Option<usize> {
+        None
+    }
+}
+
+/// Numbers, in the place of queues: the lists of tests are short.
+impl Parks for u32 {}
+impl Parks for u64 {}
+
 /// A queue that waits.
 struct Parked<Q> {
     value: u64,
@@ -165,7 +181,7 @@ struct List<Q> {
     parked: u64,
 }
 
-impl<Q> List<Q> {
+impl<Q: Parks> List<Q> {
     /// The place of a queue whose value `current` reaches, and which was parked before the one of the order `until`;
     /// and how many were searched for it.
     fn reached(&self, current: u64, until: u64) -> (Option<usize>, usize) {
@@ -213,7 +229,7 @@ const TOGETHER: usize = 8;
 const SEARCHED: usize = 64;
 
 /// Queues parked on one fence, least value first: a signal costs the number of queues that it wakes.
-pub struct ParkingLot<H: Host, Q: Send> {
+pub struct ParkingLot<H: Host, Q: Parks + Send> {
     /// How many are parked: what a signal looks at first.
     waiting: H::Word,
     /// 1: every wait is over, now and later.
@@ -221,7 +237,7 @@ pub struct ParkingLot<H: Host, Q: Send> {
     list: H::Lock<List<Q>>,
 }
 
-impl<H: Host, Q: Send> ParkingLot<H, Q> {
+impl<H: Host, Q: Parks + Send> ParkingLot<H, Q> {
     /// An empty lot.
     pub fn new() -> Self {
         Self { waiting: H::word(0), ended: H::word(0), list: H::Lock::new(List { heap: Vec::new(), parked: 0 }) }
@@ -235,15 +251,16 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
         &self,
         value: u64,
         ticket: u64,
-        queue: Q,
+        queue: &Q,
         mutation: &Chosen,
         unmet: impl FnOnce() -> bool,
     ) -> Result<Park, NoMemory> {
         self.list.with(|List { heap, parked }| {
             heap.try_reserve(1)?;
-            heap.push(Parked { value, ticket, order: *parked, queue });
+            heap.push(Parked { value, ticket, order: *parked, queue: queue.clone() });
             *parked += 1;
             let last = heap.len() - 1;
+            stands(heap, last);
             sift_up(heap, last);
             self.waiting.store(heap.len() as u64, Ordering::Relaxed);
             Ok::<(), NoMemory>(())
@@ -255,7 +272,7 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
         // its value, or the end.
         H::Word::fence(Ordering::SeqCst);
         let waits = !self.has_ended() && unmet();
-        if waits || !self.remove(ticket) {
+        if waits || !self.remove(ticket, || queue.place()) {
             // Not removed: a signal took it out already and is making it ready.
             return Ok(Park::Parked);
         }
@@ -326,10 +343,14 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
         self.wake(u64::MAX, f)
     }
 
-    /// Takes `ticket` out; `false` when it is not there.
-    pub fn remove(&self, ticket: u64) -> bool {
+    /// Takes `ticket` out; `false` when it is not there. `place`: where its queue was told last that it stands. Without
+    /// that it is searched for.
+    pub fn remove(&self, ticket: u64, place: impl Fn() -> Option<usize>) -> bool {
         let taken = self.list.with(|List { heap, .. }| {
-            let at = heap.iter().position(|p| p.ticket == ticket)?;
+            let at = match place() {
+                Some(at) => Some(at).filter(|at| heap.get(*at).is_some_and(|parked| parked.ticket == ticket))?,
+                None => heap.iter().position(|parked| parked.ticket == ticket)?,
+            };
             Some(self.take(heap, at))
         });
         // Dropped here, outside the lock.
@@ -350,6 +371,7 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
         let taken = heap.swap_remove(at);
         self.waiting.store(heap.len() as u64, Ordering::Relaxed);
         if at < heap.len() {
+            stands(heap, at);
             sift_down(heap, at);
             sift_up(heap, at);
         }
@@ -357,24 +379,35 @@ impl<H: Host, Q: Send> ParkingLot<H, Q> {
     }
 }
 
-impl<H: Host, Q: Send> Default for ParkingLot<H, Q> {
+impl<H: Host, Q: Parks + Send> Default for ParkingLot<H, Q> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-fn sift_up<Q>(heap: &mut [Parked<Q>], mut at: usize) {
+/// The queue at `at` is told where it stands.
+fn stands<Q: Parks>(heap: &[Parked<Q>], at: usize) {
+    heap[at].queue.stands_at(at);
+}
+
+fn swap<Q: Parks>(heap: &mut [Parked<Q>], one: usize, other: usize) {
+    heap.swap(one, other);
+    stands(heap, one);
+    stands(heap, other);
+}
+
+fn sift_up<Q: Parks>(heap: &mut [Parked<Q>], mut at: usize) {
     while at > 0 {
         let parent = (at - 1) / 2;
         if heap[parent].value <= heap[at].value {
             return;
         }
-        heap.swap(parent, at);
+        swap(heap, parent, at);
         at = parent;
     }
 }
 
-fn sift_down<Q>(heap: &mut [Parked<Q>], mut at: usize) {
+fn sift_down<Q: Parks>(heap: &mut [Parked<Q>], mut at: usize) {
     loop {
         let mut least = at;
         for child in [2 * at + 1, 2 * at + 2] {
@@ -385,13 +418,13 @@ fn sift_down<Q>(heap: &mut [Parked<Q>], mut at: usize) {
         if least == at {
             return;
         }
-        heap.swap(least, at);
+        swap(heap, least, at);
         at = least;
     }
 }
 
 /// A native fence, as created once per adapter (`DxgkDdiCreateNativeFence`). `Q` is a reference to a queue.
-pub struct Fence<H: Host, Q: Send> {
+pub struct Fence<H: Host, Q: Parks + Send> {
     /// What interrupts name it by.
     pub slot: SlotId,
     /// Queues that wait.
@@ -411,7 +444,7 @@ pub struct Fence<H: Host, Q: Send> {
     pub backwards: AtomicU64,
 }
 
-impl<H: Host, Q: Send> Fence<H, Q> {
+impl<H: Host, Q: Parks + Send> Fence<H, Q> {
     /// A fence that interrupts name by `slot`; `shadow`: engines compare with a shadow of MonitoredValue.
     pub fn new(slot: SlotId, shadow: bool) -> Self {
         Self {
@@ -467,7 +500,7 @@ impl<H: Host, Q: Send> Fence<H, Q> {
 
 /// The second half of a signal from the CPU, behind the store of CurrentValue: wakes what waits for `value`. Returns
 /// how many queues were woken.
-pub fn resolve_and_wake<W: Word, H: Host, Q: Send>(
+pub fn resolve_and_wake<W: Word, H: Host, Q: Parks + Send>(
     parked: &ParkingLot<H, Q>,
     value: u64,
     mutation: &Chosen,

@@ -1,13 +1,16 @@
 //! The global doorbell: one page for every connected queue. Two processes may store the same value, so that a ring says
 //! no more than that some queue was rung, and all that are connected are looked at.
 //!
-//! A round through the list takes as many looks of the engines as it must. It stands here and not in an engine: whichever
-//! engine takes the ring begins the round and wakes the others, and every engine that looks up goes on with it, so that
-//! none that is held keeps it. A ring during a round begins another one when that is over, so that no ringing keeps the
-//! round from coming to an end.
+//! A round through the list takes as many steps of the engines as it must: a part between two turns, so that a process
+//! that rings without an end takes no more of another's turn. It stands here and not in an engine: whichever engine takes
+//! the ring begins the round and wakes the others that look for rings, and each of these goes on with it, so that none
+//! that is held keeps it. A ring during a round begins another one when that is over, so that no ringing keeps the round
+//! from coming to an end.
+//!
+//! ORDERING[DB-1]: the engine that has taken the ring out of the page (Acquire) begins the round under the list's lock,
+//! and whoever goes on with it holds that: so the write pointers are read behind the ring by whichever engine reads them.
 
 use crate::NoMemory;
-use crate::counters::bump;
 use crate::gpu::{Gpu, token};
 use crate::host::{Host, Lock};
 use crate::queue::Queue;
@@ -27,6 +30,8 @@ const SEARCHED: usize = 1_024;
 struct Connected<H: Host> {
     /// Its number.
     place: u64,
+    /// What a ring names its queue by. Here and not looked up, so that the search touches nothing but the list.
+    token: Token,
     queue: Shared<Queue<H>>,
     /// Whether the node's engine looks for its rings.
     watched: bool,
@@ -87,7 +92,7 @@ impl<H: Host> GlobalDoorbell<H> {
                 return Err(error.into());
             }
             // Behind a round that is under way: whoever connects a queue has it looked at.
-            list.push(Connected { place, queue: queue.clone(), watched });
+            list.push(Connected { place, token: token(queue.slot), queue: queue.clone(), watched });
             queue.connected.fetch_add(1, Ordering::AcqRel);
             Ok(())
         })
@@ -123,15 +128,15 @@ impl<H: Host> GlobalDoorbell<H> {
         self.watched[node].load(Ordering::Acquire) != 0
     }
 
-    /// Returns whether a round is under way. A hint, but for an engine that is about to sleep: one that a later round
-    /// needs is woken.
+    /// Returns whether a round is under way that the engine of `node` takes part in: one that looks for rings, and no
+    /// other. A hint, but for an engine that is about to sleep: one that a later round needs is woken.
     #[inline]
-    pub(crate) fn is_amid(&self) -> bool {
-        self.is_amid.load(Ordering::Relaxed)
+    pub(crate) fn concerns(&self, node: usize) -> bool {
+        self.is_amid.load(Ordering::Relaxed) && self.is_watched_by(node)
     }
 
-    /// It has rung: a round begins, now or behind the one that is under way. The `named` queue comes first, and the ring
-    /// is counted as its, where no more than [`SEARCHED`] doorbells are connected.
+    /// It has rung: a round begins, now or behind the one that is under way. The `named` queue comes first, where no more
+    /// than [`SEARCHED`] doorbells are connected.
     pub(crate) fn rang(&self, gpu: &Gpu<H>, named: Option<Token>) {
         let found = self.connections.with(|Connections { list, left, again }| {
             if *left == 0 {
@@ -140,12 +145,9 @@ impl<H: Host> GlobalDoorbell<H> {
                 *again = true;
             }
             self.is_amid.store(*left != 0, Ordering::Release);
-            let its = |c: &&Connected<H>| named == Some(token(c.queue.slot));
+            let its = |c: &&Connected<H>| named == Some(c.token);
             let found = if list.len() <= SEARCHED { list.iter().find(its) } else { None };
-            found.map(|Connected { queue, .. }| {
-                bump(&queue.rings);
-                queue.clone()
-            })
+            found.map(|Connected { queue, .. }| queue.clone())
         });
         if let Some(queue) = found {
             gpu.make_ready(&queue);

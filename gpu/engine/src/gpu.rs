@@ -203,7 +203,7 @@ impl<H: Host> Gpu<H> {
     /// is off it ([`Self::is_on`]): the wait may have begun while the queue was destroyed.
     pub fn let_go_of(&self, queue: &Queue<H>) {
         if let Some(mut exec) = queue.exec.take() {
-            abandon(&mut exec);
+            abandon(queue, &mut exec);
             queue.exec.put(exec, &self.mutation);
         }
     }

@@ -245,8 +245,16 @@ impl<H: Host> Node<H> {
     /// The page was rotated: no ring can come from before any more. With a `doorbell` only if it is that one that was
     /// disconnected last: a call about one that is gone ends no watch that its successor needs.
     pub(crate) fn stop_watching(&self, queue: &Shared<Queue<H>>, doorbell: Option<u64>) {
+        self.stop_watching_where(queue, |last| doorbell.is_none_or(|doorbell| doorbell == last));
+    }
+
+    /// A test: the queue's write pointer is watched no longer.
+    pub fn forget_watched(&self, queue: &Shared<Queue<H>>) {
+        self.stop_watching(queue, None);
+    }
+
+    fn stop_watching_where(&self, queue: &Shared<Queue<H>>, meant: impl Fn(u64) -> bool) {
         let found = self.watching.with(|l| {
-            let meant = |last: u64| doorbell.is_none_or(|doorbell| doorbell == last);
             let at = l.iter().rposition(|(q, last)| Shared::ptr_eq(q, queue) && meant(*last))?;
             let queue = l.swap_remove(at);
             // CAST: as many as there are queues.
@@ -255,6 +263,13 @@ impl<H: Host> Node<H> {
             Some(queue)
         });
         drop(found);
+    }
+
+    /// Engine: the ring that the queue has since its change number `change` is gone, and nothing can be published there.
+    /// Where the queue has another one by now, it is watched on: the OS disconnects a doorbell behind the change that
+    /// its ring was.
+    pub(crate) fn stop_watching_ring(&self, queue: &Shared<Queue<H>>, change: u64) {
+        self.stop_watching_where(queue, |_| queue.bindings.load(Ordering::Acquire) == change);
     }
 
     /// A queue whose write pointer is watched, whichever, and the number of its doorbell that was disconnected last.

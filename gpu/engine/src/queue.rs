@@ -8,7 +8,7 @@ use crate::arrivals::Linked;
 use crate::context::Context;
 pub use crate::exec::Binding;
 use crate::exec::Exec;
-use crate::fence::Fence;
+use crate::fence::{Fence, Parks};
 use crate::fence_log::Log;
 use crate::fence_table::OpenFence;
 use crate::host::{Host, Lock};
@@ -57,9 +57,20 @@ pub type ParkedFence<H> = Fence<H, Shared<Queue<H>>>;
 pub(crate) type Stream<H> = Exec<OpenFence<ParkedFence<H>>>;
 
 /// Lets a stream go of everything that it refers to; the wait that it was in leaves its fence's list.
-pub(crate) fn abandon<H: Host>(exec: &mut Stream<H>) {
+pub(crate) fn abandon<H: Host>(queue: &Queue<H>, exec: &mut Stream<H>) {
     if let Some(wait) = exec.abandon() {
-        wait.open.fence.parked.remove(wait.ticket);
+        wait.open.fence.parked.remove(wait.ticket, || queue.place());
+    }
+}
+
+impl<H: Host> Parks for Shared<Queue<H>> {
+    fn stands_at(&self, place: usize) {
+        // CAST: as many as there are queues.
+        self.parked_at.store(place as u32, Ordering::Relaxed);
+    }
+
+    fn place(&self) -> Option<usize> {
+        Queue::place(self)
     }
 }
 
@@ -87,6 +98,8 @@ pub struct Queue<H: Host> {
     pub(crate) woken: AtomicU64,
     /// GPU time at which it was taken out. Written before `woken`.
     pub(crate) woken_at: AtomicU64,
+    /// Its place in the list of the fence that it waits for. Written and read under that list's lock.
+    parked_at: AtomicU32,
     /// How many doorbells the queue is connected to: one, and for a moment two, while one that another queue takes is
     /// still to be let go of. With one, a ring that cannot be read is a fault. Without one, user
     /// mode may have freed the ring, and an engine that still watches the queue finds nothing there.
@@ -124,6 +137,11 @@ impl<H: Host> Linked for Queue<H> {
 }
 
 impl<H: Host> Queue<H> {
+    /// Its place in the list of the fence that it waits for.
+    fn place(&self) -> Option<usize> {
+        Some(self.parked_at.load(Ordering::Relaxed) as usize)
+    }
+
     /// An idle queue. The node of `context` gave it `member`.
     ///
     /// # Errors
@@ -152,6 +170,7 @@ impl<H: Host> Queue<H> {
             exec: Handover::new(try_box(Exec::new())?, H::word),
             woken: AtomicU64::new(0),
             woken_at: AtomicU64::new(0),
+            parked_at: AtomicU32::new(0),
             connected: AtomicU32::new(0),
             parked: AtomicBool::new(false),
             ready: Mark::new(H::word),

@@ -133,7 +133,7 @@ impl<H: Host> Core<H> {
         // Behind the store, which a waiter may be looking for, and at its time: to read the clock in front of it as
         // well would cost more than the packets.
         match *clock {
-            Some(since) => self.has_begun(since),
+            Some(since) => self.has_begun(gpu, queue, since),
             None => self.begun(gpu, node, queue),
         }
         exec.synced = None;

@@ -81,7 +81,7 @@ impl<H: Host> Core<H> {
         let look_later = || queue.wake(wait.ticket, false, gpu.host.clock());
         let word = mmu.word(wait.address, false).inspect_err(|_| look_later())?;
         let unmet = || word.load(Ordering::Acquire) < wait.value;
-        let parked = wait.open.fence.parked.park(wait.value, wait.ticket, queue.clone(), &gpu.mutation, unmet);
+        let parked = wait.open.fence.parked.park(wait.value, wait.ticket, queue, &gpu.mutation, unmet);
         if parked != Ok(Park::Parked) {
             // Met: go on. No memory: look again at the next turn, as if woken.
             queue.wake(wait.ticket, parked == Ok(Park::Met), gpu.host.clock());

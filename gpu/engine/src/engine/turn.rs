@@ -25,6 +25,7 @@ use crate::tlb::Lack;
 use crate::trace::Event;
 use crate::word::Ordering;
 use gpu_wire::debug_blob::Line;
+use gpu_wire::doorbell::Model;
 use gpu_wire::packet::{FaultKind, Packet, Privilege};
 
 /// Why execution came back.
@@ -157,7 +158,7 @@ impl<H: Host> Core<H> {
             Outcome::Budget | Outcome::Waiting | Outcome::Preempted => stays_ready = true,
             Outcome::Controlled => {
                 if node.control() == Control::Hold && exec.is_mid_work() {
-                    abandon(&mut exec);
+                    abandon(queue, &mut exec);
                     queue.stop();
                     let lost = queue.context.slot;
                     let keeps = gpu.mutation.is(Mutation::ReportsLostSuspension);
@@ -169,11 +170,11 @@ impl<H: Host> Core<H> {
             }
             Outcome::Faulted(fault) => {
                 self.fault_queue(&Place { gpu, node, job: &job, space }, &exec, queue, fault);
-                abandon(&mut exec);
+                abandon(queue, &mut exec);
             }
         }
         if queue.state() != State::Active {
-            abandon(&mut exec);
+            abandon(queue, &mut exec);
         }
         self.pace.found(core::mem::take(&mut self.submissions), self.done);
         if outcome == Outcome::Drained && !stays_ready && queue.user_mode {
@@ -210,7 +211,7 @@ impl<H: Host> Core<H> {
     /// the context is running.
     pub(super) fn begun(&mut self, gpu: &Gpu<H>, node: &Node<H>, queue: &Queue<H>) {
         if !self.ran {
-            self.ran = true;
+            self.has_run(gpu, queue);
             self.log_moment(gpu, node, queue, Moment::Begun, None);
         } else if self.begun.is_some() {
             let since = self.begun.take();
@@ -220,9 +221,19 @@ impl<H: Host> Core<H> {
 
     /// The same behind what has run since the time `since` by the GPU clock. It is written in front of what the turn
     /// runs next, or with its end, in one section.
-    pub(super) fn has_begun(&mut self, since: u64) {
+    pub(super) fn has_begun(&mut self, gpu: &Gpu<H>, queue: &Queue<H>, since: u64) {
         if !self.ran {
-            (self.ran, self.begun) = (true, Some(since));
+            self.has_run(gpu, queue);
+            self.begun = Some(since);
+        }
+    }
+
+    /// The turn has found something to run. Of the global doorbell's rings this is what tells whose they were, since the
+    /// word that is left names the last.
+    fn has_run(&mut self, gpu: &Gpu<H>, queue: &Queue<H>) {
+        self.ran = true;
+        if gpu.doorbells.model == Model::Global {
+            bump(&queue.rings);
         }
     }
 
@@ -304,7 +315,7 @@ impl<H: Host> Core<H> {
             let bindings = queue.bindings.load(Ordering::Acquire);
             if bindings != exec.bindings {
                 // What waits in a fence's list for the old ring leaves it.
-                abandon(exec);
+                abandon(queue, exec);
                 *exec = Exec { bindings, binding: queue.binding(), ..Exec::new() };
                 if queue.user_mode {
                     queue.take_over(bindings);
@@ -388,7 +399,7 @@ impl<H: Host> Core<H> {
             // again.
             Err(NoPacket::NoRing(_)) if is_watched_only(job) && self.tlb.lack.is_none() => {
                 if let Some(queue) = job.queue {
-                    node.stop_watching(queue, None);
+                    node.stop_watching_ring(queue, exec.bindings);
                 }
                 return Ok(Some(Outcome::Drained));
             }
@@ -470,7 +481,6 @@ impl<H: Host> Core<H> {
             return Ok(Some(Outcome::Gone));
         }
         if leaves {
-            self.go_on_ringing(gpu);
             self.take_in(node);
         }
         if leaves && job.queue.is_some() && self.must_give_way(gpu, exec) {
@@ -543,6 +553,7 @@ impl<H: Host> Core<H> {
         self.has_ready(node)
             || (job.queue.is_some() && (self.running.is_some() || node.packets.is_busy()))
             || self.watch.has_rung(&gpu.doorbells)
+            || gpu.global.concerns(node.index)
             || node.is_watching()
             || !self.reports.is_empty()
             || node.retry_interrupt.load(Ordering::Relaxed)

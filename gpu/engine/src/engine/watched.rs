@@ -40,6 +40,8 @@ pub(super) struct WatchedPointers<H: Host> {
     other: Vec<WatchedQueue<H>>,
     /// The takeover that is under way.
     takes: Option<Takeover>,
+    /// None of `queues` is watched any more: they are let go.
+    is_over: bool,
     /// The number of the change of the node's list that was seen last.
     seen: u64,
     /// The one that the round comes to next.
@@ -113,12 +115,12 @@ enum Published {
 impl<H: Host> WatchedPointers<H> {
     /// None.
     pub fn new() -> Self {
-        Self { queues: Vec::new(), other: Vec::new(), takes: None, seen: 0, next: 0, is_amid: false }
+        Self { queues: Vec::new(), other: Vec::new(), takes: None, is_over: false, seen: 0, next: 0, is_amid: false }
     }
 
     /// Returns whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.queues.is_empty()
+        self.is_over || self.queues.is_empty()
     }
 
     /// The number of the change of the node's list that was seen last.
@@ -128,7 +130,7 @@ impl<H: Host> WatchedPointers<H> {
 
     /// Returns whether a round of looks, or a takeover of the node's list, has begun and is not over.
     pub fn is_amid(&self) -> bool {
-        self.is_amid || self.takes.is_some() || !self.other.is_empty()
+        self.is_amid || self.takes.is_some() || self.is_over || !self.other.is_empty()
     }
 
     /// Goes on with the round, or begins another: as far as the engine goes between two looks of its own.
@@ -138,8 +140,15 @@ impl<H: Host> WatchedPointers<H> {
             return;
         }
         self.is_amid = false;
-        if is_halted(node) {
-            *self = Self { seen: node.watching_changes(), ..Self::new() };
+        // Read before the look whether any is watched, so that one that comes behind that is a change.
+        let changes = node.watching_changes();
+        let watches = !is_halted(node) && node.is_watching();
+        if !watches {
+            // A last look has ended the watch, or the halt does: what is published from here on is not found.
+            self.forget();
+            self.seen = changes;
+        }
+        if self.is_over && self.let_go(&mut eyes.tlb.work) || !watches {
             return;
         }
         self.take_over(node, &mut eyes.tlb.work);
@@ -150,7 +159,7 @@ impl<H: Host> WatchedPointers<H> {
             match eyes.published(&its.queue, ring) {
                 Published::Nothing | Published::Unknown => {}
                 Published::Work => node.list(eyes.schedule, &its.queue),
-                Published::NoRing => node.stop_watching(&its.queue, None),
+                Published::NoRing => node.stop_watching_ring(&its.queue, ring.change),
                 Published::Later => {
                     self.is_amid = true;
                     return;
@@ -184,6 +193,22 @@ impl<H: Host> WatchedPointers<H> {
             (self.seen, self.next, self.takes) = (takes.change, 0, None);
             self.let_go_of_old(work);
         }
+    }
+
+    /// Watches none any more. The list is let go in parts: [`Self::let_go`].
+    pub fn forget(&mut self) {
+        (self.takes, self.is_over, self.is_amid, self.next, self.seen) = (None, true, false, 0, 0);
+    }
+
+    /// Lets go of some of a list that is watched no more. Returns whether there is more.
+    pub fn let_go(&mut self, work: &mut u64) -> bool {
+        self.let_go_of_old(work);
+        if self.is_over && self.other.is_empty() {
+            core::mem::swap(&mut self.queues, &mut self.other);
+            self.is_over = false;
+            self.let_go_of_old(work);
+        }
+        !self.other.is_empty()
     }
 
     /// Lets go of some of what a list that was taken over has replaced.

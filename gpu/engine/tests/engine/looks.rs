@@ -173,6 +173,59 @@ fn an_engine_that_watches_many_write_pointers_looks_up() {
     assert!(queues.iter().all(consumed), "every one of them was looked at");
 }
 
+/// The list changes while the engine takes it over: none that stays in it is left out, and none that a last look has
+/// found is looked at again.
+#[test]
+fn a_list_that_changes_while_it_is_taken_over_is_taken_whole() {
+    const QUEUES: u64 = 200;
+    let mut rig = Rig::new();
+    let m = rig.map(1, false);
+    let queues = queues(&mut rig, QUEUES, m.va);
+    let consumed = |queue: &TestQueue| queue.queue.consumed.load(Ordering::Relaxed) == queue.wp;
+    for (number, queue) in (1..).zip(&queues[..150]) {
+        rig.gpu.watch_pointer(&queue.queue, number);
+    }
+    rig.engines[0].step();
+    // From the front and the end, and new ones; the engine has the last 64.
+    let gone: Vec<usize> = (0..10).flat_map(|n| [n * 2, 149 - n * 3]).collect();
+    for number in &gone {
+        rig.gpu.nodes[0].forget_watched(&queues[*number].queue);
+    }
+    for (number, queue) in (151..).zip(&queues[150..]) {
+        rig.gpu.watch_pointer(&queue.queue, number);
+    }
+    rig.settle();
+    let left: Vec<_> = (0..queues.len()).filter(|n| !gone.contains(n) && !consumed(&queues[*n])).collect();
+    assert_eq!(left, [0; 0]);
+}
+
+/// Behind the last look the engine looks at no write pointer that it was about to take over.
+#[test]
+fn nothing_is_looked_at_behind_the_last_look() {
+    const QUEUES: u64 = 150;
+    let mut rig = Rig::new();
+    let m = rig.map(1, false);
+    let mut queues = queues(&mut rig, QUEUES, m.va);
+    for queue in &queues {
+        rig.gpu.make_ready(&queue.queue);
+    }
+    rig.settle();
+    for (number, queue) in (1..).zip(&queues) {
+        rig.gpu.watch_pointer(&queue.queue, number);
+    }
+    rig.engines[0].step();
+    while !rig.engines[0].last_look() {
+        rig.engines[0].step();
+    }
+    let value = QUEUES + 1;
+    for queue in &mut queues {
+        queue.publish(&[packet::Store { address: m.va.0, value }.to_packet()]);
+    }
+    rig.settle();
+    assert!(m.read(0) != value, "what was published behind the last look is found");
+    assert!(rig.engines[0].prepare_sleep());
+}
+
 /// The last look finds no memory to map a control page: the queue has a turn, in which it can be told.
 #[test]
 fn a_last_look_without_memory_is_taken_in_a_turn() {

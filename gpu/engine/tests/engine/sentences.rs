@@ -143,11 +143,11 @@ fn queues_parked_on_one_fence_leave_in_order_of_value() {
         let mut waiting = Vec::new();
         for ticket in 1..=40 {
             let value = 1 + next(60);
-            assert_eq!(lot.park(value, ticket, value, &Chosen::none(), || true), Ok(Park::Parked));
+            assert_eq!(lot.park(value, ticket, &value, &Chosen::none(), || true), Ok(Park::Parked));
             waiting.push((value, ticket));
             if next(4) == 0 {
                 let gone = waiting.swap_remove(next(waiting.len() as u64) as usize);
-                assert!(lot.remove(gone.1));
+                assert!(lot.remove(gone.1, || None));
             }
         }
         waiting.sort_unstable();

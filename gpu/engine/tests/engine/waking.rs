@@ -140,7 +140,7 @@ pub fn a_wait_that_begins_behind_the_store_reads_the_value() {
 fn what_is_searched_behind_later_waits_counts() {
     const LATER: u64 = 60_000;
     let lot = ParkingLot::<TestHost, u64>::new();
-    let park = |value, ticket| assert_eq!(lot.park(value, ticket, ticket, &Chosen::none(), || true), Ok(Park::Parked));
+    let park = |value, ticket| assert_eq!(lot.park(value, ticket, &ticket, &Chosen::none(), || true), Ok(Park::Parked));
     (0..QUEUES).for_each(|ticket| park(5, ticket));
     let Woken { mut woken, more: mut until, .. } = lot.wake_some(5, None, AT_ONCE as u32, |_, _| ());
     assert_eq!(u64::from(woken), AT_ONCE);
@@ -166,10 +166,53 @@ fn a_late_waker_takes_no_wake_back() {
     let ticket = rig.gpu.next_ticket();
     q.submit(&[Encoded::fence_wait(f.current.va, 5), packet::Store { address: done.va.0, value: 1 }.to_packet()]);
     rig.settle();
-    assert!(f.fence.parked.remove(ticket));
+    assert!(f.fence.parked.remove(ticket, || None));
     q.queue.wake(ticket, true, 1);
     q.queue.wake(ticket - 1, false, 1);
     rig.gpu.make_ready(&q.queue);
     rig.settle();
     assert_eq!(done.read(0), 1);
+}
+
+/// Queues that leave a fence's list do so wherever they stand in it, and the others are woken in the order of their
+/// values.
+#[test]
+fn a_queue_is_found_in_its_fences_list_wherever_it_stands() {
+    const QUEUES: u64 = 150;
+    let mut rig = Rig::new();
+    let (f, done) = (rig.fence(), rig.map(1, false));
+    let context = rig.context(0);
+    let mut queues: Vec<_> = (0..QUEUES).map(|_| rig.queue_of(&context, 0)).collect();
+    rig.settle();
+    for (number, queue) in (0..).zip(&mut queues) {
+        // Values in no order.
+        let value = 1 + number * 67 % QUEUES;
+        let store = packet::Store { address: done.at(8 * number).0, value: 1 }.to_packet();
+        queue.publish(&[Encoded::fence_wait(f.current.va, value), store]);
+        rig.gpu.make_ready(&queue.queue);
+    }
+    rig.settle();
+    assert_eq!(f.fence.parked.len(), QUEUES);
+    let gone: Vec<u64> = (0..QUEUES).step_by(3).map(|number| number * 31 % QUEUES).collect();
+    for (left, number) in (1..).zip(&gone) {
+        rig.gpu.destroy_queue(&queues[*number as usize].queue);
+        assert_eq!(f.fence.parked.len(), QUEUES - left, "queue {number} stays in the list");
+    }
+    let gpu = rig.gpu.clone();
+    let signal = |value| {
+        f.fence.signal_from_cpu(&f.current.word(0), value, &gpu.mutation, |queue, ticket| {
+            queue.wake(ticket, true, 0);
+            gpu.make_ready(&queue);
+        })
+    };
+    signal(QUEUES / 2);
+    rig.settle();
+    let expected = |until: u64| (0..QUEUES).filter(move |number| 1 + number * 67 % QUEUES <= until);
+    let ran = || (0..QUEUES).filter(|number| done.read(8 * number) == 1).collect::<Vec<_>>();
+    let stays = |number: &u64| !gone.contains(number);
+    assert_eq!(ran(), expected(QUEUES / 2).filter(stays).collect::<Vec<_>>());
+    signal(QUEUES);
+    rig.settle();
+    assert_eq!(ran(), expected(QUEUES).filter(stays).collect::<Vec<_>>());
+    assert!(f.fence.parked.is_empty());
 }

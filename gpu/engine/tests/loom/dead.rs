@@ -21,7 +21,7 @@ fn parks(mutation: u32, makes_true: fn(&Queues, &W, u32) -> u32) {
         let (current, fence) = (current.clone(), fence.clone());
         loom::thread::spawn(move || makes_true(&fence, &current, mutation) == 1)
     };
-    let parked = fence.parked.park(5, 1, 7, &chosen(mutation), || current.load(Ordering::Acquire) < 5);
+    let parked = fence.parked.park(5, 1, &7, &chosen(mutation), || current.load(Ordering::Acquire) < 5);
     let woken = agent.join().expect("no panic");
     assert_eq!(parked, Ok(if woken { Park::Parked } else { Park::Met }), "it sleeps for ever, or would run twice");
     assert!(fence.parked.is_empty());

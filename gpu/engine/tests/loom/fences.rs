@@ -134,7 +134,7 @@ fn park_1(mutation: u32) {
             woken == 1
         })
     };
-    let parked = lot.park(5, 1, 7, &mutation, || current.load(Ordering::Acquire) < 5);
+    let parked = lot.park(5, 1, &7, &mutation, || current.load(Ordering::Acquire) < 5);
     let woken = signal.join().unwrap();
     match parked {
         Ok(Park::Parked) => assert!(woken, "the queue sleeps for ever"),
@@ -171,7 +171,7 @@ fn park_1_from_cpu(mutation: u32) {
             fence::resolve_and_wake::<W, _, _>(&lot, 5, &mutation, |_, _| ()) == 1
         })
     };
-    let parked = lot.park(5, 1, 7, &mutation, || current.load(Ordering::Acquire) < 5);
+    let parked = lot.park(5, 1, &7, &mutation, || current.load(Ordering::Acquire) < 5);
     let woken = signal.join().expect("no panic");
     assert_eq!(parked, Ok(if woken { Park::Parked } else { Park::Met }), "it sleeps for ever, or would run twice");
     assert!(lot.is_empty());
@@ -221,7 +221,7 @@ fn park_1_notice(ends: bool) {
             lot.look_again(|_, _| ()) == 1
         })
     };
-    let parked = lot.park(5, 1, 7, &Chosen::none(), || current.load(Ordering::Acquire) < 5);
+    let parked = lot.park(5, 1, &7, &Chosen::none(), || current.load(Ordering::Acquire) < 5);
     let woken = notice.join().unwrap();
     assert_eq!(parked, Ok(if woken { Park::Parked } else { Park::Met }));
     assert!(lot.is_empty());

@@ -77,7 +77,7 @@ fn ring_1_needs_the_acquire_of_the_engine() {
 fn in_parts(mutation: u32) {
     let current = word(0);
     let lot = Arc::new(ParkingLot::<LoomHost, u32>::new());
-    assert_eq!(lot.park(4, 1, 7, &chosen(0), || true), Ok(Park::Parked));
+    assert_eq!(lot.park(4, 1, &7, &chosen(0), || true), Ok(Park::Parked));
     let signal = {
         let (current, lot) = (current.clone(), lot.clone());
         loom::thread::spawn(move || {
@@ -95,7 +95,7 @@ fn in_parts(mutation: u32) {
             }
         })
     };
-    let parked = lot.park(5, 2, 8, &chosen(mutation), || current.load(Ordering::Acquire) < 5);
+    let parked = lot.park(5, 2, &8, &chosen(mutation), || current.load(Ordering::Acquire) < 5);
     let woken = signal.join().expect("no panic");
     let expected = if parked == Ok(Park::Parked) { 2 } else { 1 };
     assert_eq!(woken, expected, "a queue sleeps for ever, or would run twice");
