@@ -13,8 +13,8 @@ use crate::shared::try_array;
 use alloc::boxed::Box;
 use gpu_wire::packet::log_operation;
 
-/// Entries of a batch.
-const ROOM: usize = 32;
+/// Entries of a batch: as many as the signals of a burst of 4 KiB, unless they come without any other packet.
+const ROOM: usize = 128;
 
 /// Entries of one queue that are not in its logs yet, in the order of the operations.
 pub(crate) struct LogBatch {

@@ -1,4 +1,5 @@
-//! Locks of the hot path: none in an idle turn, none for a packet, and each log's once in a burst.
+//! Locks of the hot path, where packets are stores and signals of one fence: none in an idle turn, none for a packet,
+//! and each log's once in a burst.
 
 use crate::support::{Range, Rig, TestQueue, sections};
 use gpu_wire::packet::{Encoded, Progress, Store};
@@ -44,8 +45,8 @@ fn a_burst_takes_three_locks_and_no_submission_takes_any() {
     queue.submit(&submissions(&target, 1, 2));
     rig.settle();
     let mut next = 2;
-    // Where a stream goes on, bursts grow to 4 KiB: some 85 submissions, whose entries are written 32 at a time.
-    for (count, most) in [(1, 3), (1, 3), (2, 3), (10, 3), (20, 5), (80, 11)] {
+    // Where a stream goes on, bursts grow from 512 bytes, some ten submissions, to 4 KiB.
+    for (count, most) in [(1, 3), (1, 3), (2, 3), (10, 3), (20, 5), (80, 9)] {
         queue.submit(&submissions(&target, next, next + count));
         next += count;
         let taken = sections(|| {

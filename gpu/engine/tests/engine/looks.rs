@@ -215,7 +215,8 @@ fn nothing_is_looked_at_behind_the_last_look() {
     }
     rig.engines[0].step();
     while !rig.engines[0].last_look() {
-        rig.engines[0].step();
+        // As the thread does.
+        let _nothing_is_asked = rig.engines[0].attend();
     }
     let value = QUEUES + 1;
     for queue in &mut queues {
