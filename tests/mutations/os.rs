@@ -21,6 +21,8 @@ pub const TABLE: &[(Departure, u32, &str)] = &[
     (FlushesNothing, 0, "TE-03"),
     (PreparesNothing, 0, "TE-03"),
     (KeepsOldNotices, 0, "TE-51"),
+    (LeavesDependents, 0, "TE-52"),
+    (IgnoresWishes, 0, "TE-53"),
     // What the reset comes to.
     (JudgesNothing, 0, "TE-06"),
     (SparesTheAborted, 0, "TE-28"),
@@ -30,12 +32,14 @@ pub const TABLE: &[(Departure, u32, &str)] = &[
     (AdapterWithoutEngine, 0, "TE-10"),
     (EngineWithoutAdapter, 0, "TE-10"),
     (SparesOwners, 0, "TE-10"),
+    (BlamesOwners, 0, "TE-10"),
     (LosesTheSystem, 0, "TE-10"),
     (EndsAtFailure, 0, "TE-35"),
     (NamesNoPromotion, 0, "TE-35"),
     // Hardware-scheduled engines.
     (LeavesDoorbells, 3, "TE-18"),
     (KeepsOldNotices, 3, "TE-51"),
+    (IgnoresWishes, 3, "TE-53"),
 ];
 
 fn below(rung: u32) -> u32 {

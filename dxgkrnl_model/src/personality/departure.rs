@@ -55,6 +55,12 @@ departures! {
     EngineWithoutAdapter,
     /// Devices that own allocations to which a paging packet refers that was hit are lost with the adapter alone.
     SparesOwners,
+    /// The loss of such a device counts as a hang of its process.
+    BlamesOwners,
+    /// Engines that depend on the one that is reset, and do not answer their preemption, are not reset.
+    LeavesDependents,
+    /// A page fault that asks for a reset brings none about.
+    IgnoresWishes,
     /// The system device is in error: paging that the reset interrupted does not go on.
     LosesTheSystem,
     /// The reset of an engine fails, and nothing follows.

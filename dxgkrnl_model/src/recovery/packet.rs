@@ -224,6 +224,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     if was_hit {
         adapter_reset::run(adapter, promoted(adapter));
     }
+    others.retain(|_| !departs(Departure::LeavesDependents));
     for other in others {
         recover(adapter, &other, Reason::Dependent);
     }
@@ -307,7 +308,11 @@ fn lose_owners(adapter: &Arc<Adapter>, hit: &[Packet]) -> usize {
         hit.iter().any(|packet| matches!(&packet.load, Load::Paging(buffer) if buffer.refers.contains(&handle)))
     };
     let owners: Vec<_> = adapter.devices().into_iter().filter(|device| device.owns(refers)).collect();
+    let blames = adapter.personality().departs(Departure::BlamesOwners);
     for device in &owners {
+        if blames {
+            device.mark_failed(DeviceState::Hung);
+        }
         device.fail_innocent(DeviceState::Hung);
     }
     owners.len()

@@ -98,6 +98,10 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
 ///
 /// IRQL: DISPATCH_LEVEL.
 fn want_reset(adapter: &Arc<Adapter>, node: u32, reason: Reason) {
+    let of_fault = matches!(reason, Reason::Fault | Reason::AdapterFault);
+    if of_fault && adapter.personality().departs(Departure::IgnoresWishes) {
+        return;
+    }
     let before = adapter.tdr.resets_for(node, reason);
     let work = move |adapter: &Arc<Adapter>| {
         let keeps = adapter.personality().departs(Departure::KeepsOldNotices);

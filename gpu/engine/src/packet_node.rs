@@ -68,7 +68,7 @@ pub struct PacketQueue<H: Host> {
     /// Newest fence that was submitted. A paging packet that comes back under its own fence does not move it.
     last_submitted: u32,
     /// Newest fence that the OS has named, of a packet or of a preemption: the two share one sequence. A reset of the
-    /// adapter moves the last completed one on to it, since no page says whether the OS counts preemptions as submitted.
+    /// adapter moves the last completed one on to it, since no page says whether preemptions count as submitted.
     newest: u32,
     /// When every packet that waits or runs is done, this fence counts as completed: that of the newest of them, or of
     /// the last one that was refused behind it.

@@ -23,10 +23,10 @@ pub struct Storm {
     pub adapters: u64,
     /// What the points are drawn from.
     pub seed: u64,
-    /// Whether the engines come off command buffers. Then one may be between two turns of the queue that it is about to
-    /// run on when its reset comes, which takes nothing along: the contexts to invalidate are those that were running,
-    /// and this one has lost nothing. So it is where a packet was preempted for another process and the next one has not
-    /// begun. Never where they do not come off.
+    /// Whether the engines come off command buffers. Then one may be between two turns of the queue that it is about
+    /// to run on when its reset comes, which takes nothing along: the contexts to invalidate are those that were
+    /// running, and this one has lost nothing. So it is where a packet was preempted for another process and the next
+    /// one has not begun. Never where they do not come off.
     ///
     /// Source: `DxgkDdiResetHwEngine`, Remarks.
     pub preempts: bool,
