@@ -13,6 +13,7 @@ pub const TABLE: &[(Departure, u32, &str)] = &[
     (NewBeforePaging, 0, "TE-50"),
     (KeepsRenderIds, 0, "TE-04"),
     (TakesAllBehind, 0, "TE-04"),
+    (TakesAllBehind, 0, "TE-27"),
     // The sequence of steps.
     (NoPreemption, 0, "TE-33"),
     (HearsTheEngine, 0, "TE-28"),
