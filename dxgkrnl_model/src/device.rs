@@ -321,6 +321,14 @@ impl Device {
         self.fail_marked();
     }
 
+    /// As [`fail`](Self::fail), for what its process did not bring about.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn fail_innocent(self: &Arc<Self>, state: DeviceState) {
+        self.mark(state);
+        self.fail_marked();
+    }
+
     /// What follows from the error state; once.
     ///
     /// IRQL: PASSIVE_LEVEL.
@@ -353,8 +361,7 @@ impl Device {
 
     /// Only notes the state; the rest follows at PASSIVE_LEVEL. False: it is in an error state already.
     pub(crate) fn mark_failed(&self, state: DeviceState) -> bool {
-        let active = DeviceState::Active as i32;
-        let fresh = self.state.compare_exchange(active, state as i32, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let fresh = self.mark(state);
         if fresh
             && state == DeviceState::Hung
             && let Some(process) = self.process.process()
@@ -362,6 +369,12 @@ impl Device {
             process.hangs.note(self.adapter(), process.nt().id());
         }
         fresh
+    }
+
+    /// Notes the state. False: it is in an error state already.
+    fn mark(&self, state: DeviceState) -> bool {
+        let active = DeviceState::Active as i32;
+        self.state.compare_exchange(active, state as i32, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Waits until everything that was submitted is done, or the device is in an error state.

@@ -225,6 +225,7 @@ pub(crate) fn forget_node(adapter: &Arc<Adapter>, node: usize) {
     // An interrupt routine that runs has reported everything by then.
     let list = synchronize(adapter, || interrupts.take_node(node)).unwrap_or_else(|| interrupts.take_node(node));
     crate::vidsch::dpc::end_packets(adapter, node, list);
+    adapter.tdr.note_reset(node);
 }
 
 /// Whether the calling thread runs at the device's level under the adapter's interrupt lock.

@@ -3,20 +3,24 @@
 //! Every "Chosen:" in this crate that a real Windows may decide otherwise is a member here, with the model's choice as
 //! the default. A driver that runs on several personalities does not rest on one reading.
 
+mod departure;
 pub mod family;
 mod faults;
 mod gate;
 pub mod handshake;
 mod logs;
 mod lost;
+mod preemption;
 mod start;
 mod user_mode;
 
+pub use departure::Departure;
 pub use family::Windows;
 pub use faults::{CallbackFault, FaultPlan, Neighbour};
 pub use gate::{Gate, Gates};
 pub use logs::{LogReplacement, LogWakes, SchedulingLogs};
 pub use lost::LostBy;
+pub use preemption::{Preemption, Submitted};
 pub use start::{
     PhysicalAdapterCaps, STRANGE_OPERATIONS, STRAY_OPERATIONS, StrayEntry, StrayFlush, StrayRoot, SystemProcesses,
 };
@@ -115,7 +119,8 @@ pub struct TdrSettings {
     pub limit_count: u32,
     /// `TdrLimitTime`.
     pub limit_time: Ticks,
-    /// Devices that a process may hang in [`limit_time`](Self::limit_time); one more, and it is blocked.
+    /// Devices that a process may hang in [`limit_time`](Self::limit_time); one more, and it is blocked. No page gives
+    /// the number; chosen: one that is blocked can no longer stop the system by itself.
     pub process_limit: u32,
     /// `TdrLevel` 3 (recover) or 0 (off).
     pub enabled: bool,
@@ -132,36 +137,11 @@ impl Default for TdrSettings {
             ddi_delay: 5 * SECOND,
             limit_count: 5,
             limit_time: 60 * SECOND,
-            process_limit: 5,
+            process_limit: 4,
             enabled: true,
             dependents_delay: 500 * MS,
             test_mode: false,
         }
-    }
-}
-
-/// How contexts share a packet node. Source: article gpu-preemption; the numbers are what one driver's author saw on
-/// Windows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Preemption {
-    /// A node that two contexts want, or paging and a context, is preempted in ordinary use. Otherwise it is when a
-    /// packet takes TdrDelay alone.
-    pub in_ordinary_use: bool,
-    /// The shortest and the longest time between two preemptions of a node that two contexts want.
-    pub slice: (Ticks, Ticks),
-    /// How long a context's packet runs on while paging waits for its node.
-    pub paging_slice: Ticks,
-    /// Packets that the driver is given per node at a time; 0 counts as 1.
-    pub in_flight: u32,
-    /// What the lengths of slices are drawn from.
-    pub seed: u64,
-}
-
-impl Default for Preemption {
-    fn default() -> Self {
-        // 40 to 70 a second.
-        let slice = (14 * MS, 25 * MS);
-        Self { in_ordinary_use: true, slice, paging_slice: MS, in_flight: 4, seed: 1 }
     }
 }
 

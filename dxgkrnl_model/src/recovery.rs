@@ -94,6 +94,10 @@ pub(crate) struct Tdr {
     packets: Lock<Vec<packet::PacketWatch>>,
     /// When the adapter was reset.
     resets: Lock<Vec<Ticks>>,
+    /// How often each node's interrupts began to count again behind a reset of its engine or of the adapter.
+    over: Lock<Vec<u64>>,
+    /// How often all did behind a reset of the adapter.
+    adapter_over: AtomicU64,
     /// What was recovered.
     pub(crate) journal: journal::Journal,
     /// Fences that are past their monitored value with somebody waiting, and since when.
@@ -121,6 +125,8 @@ impl Tdr {
             invalidated: Lock::new(Rank::Log, Vec::new()),
             packets: Lock::new(Rank::Log, Vec::new()),
             resets: Lock::new(Rank::Log, Vec::new()),
+            over: Lock::new(Rank::Log, Vec::new()),
+            adapter_over: AtomicU64::new(0),
             journal: journal::Journal::new(),
             lost: Lock::new(Rank::Log, Vec::new()),
             last_audit: AtomicU64::new(0),
@@ -179,6 +185,26 @@ impl Tdr {
     /// A reset of the node has begun and is not over.
     pub(crate) fn is_resetting(&self, node: u32) -> bool {
         self.nodes.lock().get(node as usize).is_some_and(|node| node.resetting)
+    }
+
+    /// How many resets that are as good as the one wanted have come to the point from which on interrupts count again:
+    /// of the node or of the adapter, or of the adapter alone.
+    pub(crate) fn resets_for(&self, node: u32, reason: Reason) -> u64 {
+        if reason == Reason::AdapterFault {
+            return self.adapter_over.load(Ordering::Acquire);
+        }
+        self.over.lock().get(node as usize).copied().unwrap_or(0)
+    }
+
+    /// The node's interrupts count again behind a reset: notices from before are of what that has ended.
+    pub(crate) fn note_reset(&self, node: usize) {
+        let mut over = self.over.lock();
+        if over.len() <= node {
+            over.resize(node + 1, 0);
+        }
+        if let Some(count) = over.get_mut(node) {
+            *count += 1;
+        }
     }
 
     /// The node is between its reset and its resumption.

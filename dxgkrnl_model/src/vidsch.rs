@@ -6,6 +6,7 @@
 
 mod cadence;
 pub(crate) mod command;
+pub(crate) mod completion;
 pub(crate) mod dpc;
 pub(crate) mod journal;
 pub(crate) mod packet;
@@ -26,7 +27,8 @@ use crate::hw_queue::HwQueue;
 use crate::personality::PacketCap;
 use crate::rules::queue::RESUME_STATUS;
 use crate::sync::{Lock, Rank, Signal};
-use packet::{Completion, PacketNode, PagingBuffer};
+use completion::Completion;
+use packet::{PacketNode, PagingBuffer};
 
 /// Work that an interrupt has started.
 pub(crate) type Deferred = Box<dyn FnOnce(&Arc<Adapter>) + Send>;
@@ -84,13 +86,13 @@ impl VidSch {
 
     /// Makes the nodes and starts the worker.
     pub(crate) fn start(&self, adapter: &Arc<Adapter>, caps: &Arc<Caps>) {
-        let seed = adapter.personality().preemption.seed;
+        let crate::personality::Preemption { seed, submitted, .. } = adapter.personality().preemption;
         let node = |(ordinal, info): (u32, &crate::adapter::caps::NodeInfo)| {
             Arc::new(Node {
                 ordinal,
                 place: info.place,
                 is_hardware_scheduled: info.is_hardware_scheduled(),
-                packet: PacketNode::new(ordinal, info.place),
+                packet: PacketNode::new(ordinal, info.place, submitted),
                 contexts: Lock::new(Rank::Registry, Vec::new()),
                 cadence: Lock::new(Rank::Log, cadence::Cadence::new(seed, ordinal)),
             })
@@ -270,7 +272,7 @@ impl VidSch {
             let over = || (!node.packet.has_buffers_of(context) || !adapter.is_working()).then_some(());
             let is_paging = self.system_context().is_some_and(|system| Arc::ptr_eq(&system, context));
             if is_paging {
-                packet::owed(adapter, &node.packet.changed, over);
+                completion::owed(adapter, &node.packet.changed, over);
             } else {
                 let kernel = adapter.kernel();
                 let limit = || Some(kernel.now() + adapter.personality().tdr.delay);

@@ -7,7 +7,7 @@ use crate::setting::{Assignment, class, is_of_service, registry_value};
 use crate::world::{Form, User, World};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use dxgkrnl_model::adapter::Adapter;
-use dxgkrnl_model::personality::Windows;
+use dxgkrnl_model::personality::{Departure, Windows};
 use dxgkrnl_model::thunks::Thunks;
 use nt_model::registry::RegistryValue;
 use std::fmt::Debug;
@@ -46,6 +46,8 @@ pub struct Stage {
     windows: Windows,
     /// Names of readings of `windows` that are left out, since the case cannot be played under them.
     without: Vec<&'static str>,
+    /// What the model does otherwise than the documents say.
+    departure: Option<Departure>,
     /// Whether cases that play a part of something long in the suite play all of it.
     is_whole: bool,
 }
@@ -54,7 +56,7 @@ impl Stage {
     /// A stage for a form of the driver. `seed` feeds the cases that draw random numbers.
     pub fn new(form: Form, seed: u64) -> Self {
         let (settings, without) = (Vec::new(), Vec::new());
-        Self { form, seed, settings, windows: Windows::Default, without, is_whole: false }
+        Self { form, seed, settings, windows: Windows::Default, without, departure: None, is_whole: false }
     }
 
     /// A stage on which cases play all of what they are about, where that takes longer than the suite has.
@@ -99,6 +101,13 @@ impl Stage {
         self
     }
 
+    /// A stage whose Windows departs from the documents in this way: for tests that show that a case notices.
+    #[must_use]
+    pub fn with_departure(mut self, how: Departure) -> Self {
+        self.departure = Some(how);
+        self
+    }
+
     /// The stage for one case: without the readings that it cannot be played under.
     #[must_use]
     pub fn for_case(&self, id: &str) -> Self {
@@ -128,6 +137,7 @@ impl Stage {
 
     fn set(&self, mut setup: Setup) -> Setup {
         self.windows.apply_without(&mut setup.personality, &self.without);
+        setup.personality.faults.departure = self.departure;
         for (name, value) in self.settings.iter().filter(|(name, _)| is_of_service(name)) {
             // A case that is about such a value keeps its own.
             if !setup.service.iter().any(|(own, _)| own == name) {

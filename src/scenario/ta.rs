@@ -1,23 +1,22 @@
 //! Group TA: the reset of the adapter.
-#![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
+mod counted;
+mod limit;
 mod lost;
+mod stuck;
 
 use super::db::{ABORT, RingQueue, Room, raw, store};
 use super::rig::{Rig, returned};
-use super::te::Hog;
 use super::te::hardware::{ACTIVE, controller, force, recovered, works};
-use super::{Denied, Played, Scenario, Scene, Setup, Stage, same};
-use crate::wrap::own;
+use super::te::{self, Hog};
+use super::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{PacketEvent, Reason, Step, What};
-use dxgkrnl_model::driver::Decorator;
-use dxgkrnl_model::personality::{Gate, MS};
-use nt_model::rules::Violation;
+use dxgkrnl_model::personality::Gate;
 use std::sync::atomic::{AtomicU64, Ordering};
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
-use wddm_abi::ntstatus::{STATUS_ACCESS_DENIED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
-use wddm_abi::{DXGKARG_ESCAPE, HANDLE, NTSTATUS};
+use wddm_abi::ntstatus::STATUS_SUCCESS;
+use wddm_abi::{D3DKMT_DEVICEEXECUTION_STATE as State, DXGK_PAGE_FAULT_FLAGS};
 
 pub(super) const CASES: &[Scenario] = &[
     Scenario {
@@ -31,7 +30,7 @@ pub(super) const CASES: &[Scenario] = &[
         id: "TA-03",
         title: "a thread that stays in the driver for longer than TdrDdiDelay, and a reset that fails, are bug check 0x116",
         source: "Testing and debugging TDR, TdrDdiDelay; bug check 0x116, parameters",
-        play: stuck,
+        play: stuck::comes_back,
     },
     Scenario {
         id: "TA-04",
@@ -48,15 +47,17 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TA-06",
-        title: "more resets than TdrLimitCount within TdrLimitTime are bug check 0x116, unless limits are off",
-        source: "Testing and debugging TDR, TdrLimitCount, TdrLimitTime; D3DKMT_TDRDBGCTRLTYPE_UNCONDITIONAL",
-        play: limit,
+        title: "more resets than TdrLimitCount within TdrLimitTime are bug check 0x116, unless limits are off; a process \
+                that hangs the adapter is blocked before",
+        source: "Testing and debugging TDR, TdrLimitCount, TdrLimitTime; D3DKMT_TDRDBGCTRLTYPE_UNCONDITIONAL; live dump \
+                 0x142",
+        play: limit::resets,
     },
     Scenario {
         id: "TA-07",
         title: "a process that hangs too often makes no device any more, until it is started again",
         source: "live dump 0x142; WHLK, Multiple TDR Lockout and Recovery",
-        play: lockout,
+        play: limit::processes,
     },
     Scenario {
         id: "TA-08",
@@ -78,8 +79,9 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TA-12",
-        title: "a driver without resets of engines: the whole adapter is reset, for another reason",
-        source: "DXGK_TDR_TYPE, PREEMPT_TIMEOUT; DXGK_DRIVERCAPS, SupportPerEngineTDR",
+        title: "a driver without resets of engines: the whole adapter is reset, for the reason of a timeout, of a fault or \
+                of user mode's wish",
+        source: "DXGK_TDR_TYPE, PREEMPT_TIMEOUT, PAGE_FAULT, FORCED; DXGK_DRIVERCAPS, SupportPerEngineTDR",
         play: no_engine_resets,
     },
     Scenario {
@@ -87,6 +89,27 @@ pub(super) const CASES: &[Scenario] = &[
         title: "the first preemption behind a reset names what the reset has ended as the last completed fence",
         source: "TDR changes in Windows 8, calling sequence (the last completed fence behind resets)",
         play: watermark,
+    },
+    Scenario {
+        id: "TA-20",
+        title: "a thread that never leaves the driver is bug check 0x116 after TdrDdiDelay, with a pointer into the driver, \
+                no status and how many threads there are",
+        source: "Testing and debugging TDR, TdrDdiDelay; bug check 0x116, parameters",
+        play: stuck::never,
+    },
+    Scenario {
+        id: "TA-21",
+        title: "an engine that stops answering again behind each reset, with memory that is lost each time: the system \
+                stops at the reset behind TdrLimitCount",
+        source: "Testing and debugging TDR, TdrLimitCount; docs/settings.md, FaultWedgeAgain, FaultLoseMemory",
+        play: limit::again,
+    },
+    Scenario {
+        id: "TA-22",
+        title: "the newest id is a preemption's when the adapter is reset: what the driver names as last completed is \
+                known, whether preemptions count as submitted or not",
+        source: "TDR changes in Windows 8, calling sequence (last submitted); DxgkDdiPreemptCommand, Remarks",
+        play: counted::preemptions,
     },
 ];
 
@@ -146,74 +169,6 @@ fn order(stage: &Stage) -> Played {
     })
 }
 
-/// In how many plays of the case a thread is to stay in the driver.
-static STAYS: AtomicU64 = AtomicU64::new(0);
-
-crate::decorate! {
-    /// Comes back when it is let go.
-    stays: DxgkDdiEscape(adapter: HANDLE, args: *const DXGKARG_ESCAPE) -> NTSTATUS {
-        while STAYS.load(Ordering::Acquire) != 0 {
-            std::thread::park_timeout(std::time::Duration::from_millis(1));
-        }
-        own!(DxgkDdiEscape(adapter, args))
-    }
-
-    refuses_reset: DxgkDdiResetFromTimeout(adapter: HANDLE) -> NTSTATUS {
-        _ = own!(DxgkDdiResetFromTimeout(adapter));
-        STATUS_UNSUCCESSFUL
-    }
-
-    refuses_restart: DxgkDdiRestartFromTimeout(adapter: HANDLE) -> NTSTATUS {
-        _ = own!(DxgkDdiRestartFromTimeout(adapter));
-        STATUS_UNSUCCESSFUL
-    }
-}
-
-fn stuck(stage: &Stage) -> Played {
-    let setup = Setup::default().quick_tdr().resets(1).with_driver(stays).breaks(&["DXG-TDR-DDI-DELAY"]);
-    stage.play(setup.windows(|windows| windows.tdr.ddi_delay = 300 * MS), |scene| {
-        let (control, caller) = (controller(scene)?, Rig::open(scene, "calls")?);
-        STAYS.fetch_add(1, Ordering::AcqRel);
-        std::thread::scope(|scope| -> Played {
-            let call = scope.spawn(|| crate::demo::counters::read(&caller.user, scene.adapter().luid()).map(|_| ()));
-            let inside = scene.until("a thread in the driver", || Ok(scene.calls("DxgkDdiEscape") >= 1));
-            let _the_system_stops = force(&control, None);
-            STAYS.fetch_sub(1, Ordering::AcqRel);
-            let _abandoned = call.join().map_err(|_| anyhow::anyhow!("a panic"))?;
-            inside
-        })?;
-        let all = scene.world.os.kernel().rules.violations();
-        let found = all.iter().find(|one| one.rule.name == "DXG-TDR-DDI-DELAY").context("no violation")?;
-        stopped(found, 1)?;
-        ensure!(scene.world.os.kernel().rules.is_stopped(), "the machine runs on");
-        same("resets", scene.calls("DxgkDdiResetFromTimeout"), 0)
-    })?;
-    for (what, driver) in [("the first half", refuses_reset as Decorator), ("the second half", refuses_restart)] {
-        let setup = Setup::default().resets(1).with_driver(driver).breaks(&["DXG-TDR-ADAPTER"]);
-        let play = |scene: &Scene| {
-            let control = controller(scene)?;
-            let _the_system_stops = force(&control, None);
-            let all = scene.world.os.kernel().rules.violations();
-            let found = all.iter().find(|one| one.rule.name == "DXG-TDR-ADAPTER").context("no violation")?;
-            // As debuggers show it.
-            let status = i64::from(STATUS_UNSUCCESSFUL.0).cast_unsigned();
-            same("bug check and status", (found.code, found.params[2]), (0x116, status))?;
-            ensure!(found.params[1] != 0, "no pointer into the driver");
-            Ok(())
-        };
-        stage.play(setup, play).with_context(|| format!("{what} fails"))?;
-    }
-    Ok(())
-}
-
-/// Bug check 0x116, a pointer into the driver, no status of a function that failed, and `count`.
-fn stopped(found: &Violation, count: u64) -> Played {
-    let [_, driver, status, counted] = found.params;
-    same("bug check, status and count", (found.code, status, counted), (0x116, 0, count))?;
-    ensure!(driver != 0, "no pointer into the driver");
-    Ok(())
-}
-
 fn doorbells(stage: &Stage) -> Played {
     stage.play(Setup::default().resets(1), |scene| {
         let (control, one, two) = (controller(scene)?, raw(scene)?, raw(scene)?);
@@ -238,63 +193,6 @@ fn doorbells(stage: &Stage) -> Played {
         let again = RingQueue::connected(scene, &next, 1, 65536)?;
         again.submit_through(&[store(memory.gpu, 9)])?;
         scene.until("work of a new queue", || Ok(one.load(memory.cpu)? == 9))
-    })
-}
-
-fn limit(stage: &Stage) -> Played {
-    // Six within the time: the system stops at the sixth.
-    let setup = Setup::default().resets(6).breaks(&["DXG-TDR-LIMIT"]);
-    stage.play(setup, |scene| {
-        let control = controller(scene)?;
-        for _ in 0..6 {
-            let _the_last_stops_the_system = force(&control, None);
-        }
-        let all = scene.world.os.kernel().rules.violations();
-        let found = all.iter().find(|one| one.rule.name == "DXG-TDR-LIMIT").context("no violation")?;
-        stopped(found, 6)?;
-        ensure!(scene.world.os.kernel().rules.is_stopped(), "the machine runs on");
-        Ok(())
-    })?;
-    // Five, and ten without the condition.
-    for (count, unconditional) in [(5, false), (10, true)] {
-        stage.play(Setup::default().resets(count), |scene| {
-            let control = controller(scene)?;
-            if unconditional {
-                same("the escape", super::te::unconditional(&control), STATUS_SUCCESS)?;
-            }
-            for _ in 0..count {
-                same("the escape", force(&control, None), STATUS_SUCCESS)?;
-            }
-            works(scene)
-        })?;
-    }
-    Ok(())
-}
-
-/// A process hangs as often as it may, and once more.
-fn lockout(stage: &Stage) -> Played {
-    const LIMIT: u32 = 2;
-    let node = if stage.rung() == 0 { 0 } else { 2 };
-    let setup = Setup::default().quick_tdr().setting("PreemptInBuffers", 0).resets(u64::from(LIMIT) + 1);
-    stage.play(setup.windows(|windows| windows.tdr.process_limit = LIMIT), |scene| {
-        let process = raw(scene)?;
-        for round in 0..=LIMIT {
-            ensure!(!process.process.is_blocked(), "blocked after {round} hangs");
-            let hog = Hog::new(scene, &process, &[node])?;
-            hog.spin(node, 0)?;
-            scene.until("the loss of the device", || Ok(!hog.is_active()?))?;
-        }
-        scene.until("the block", || Ok(process.process.is_blocked()))?;
-        let blocked = |event: &str| event.contains("0x142");
-        let report = scene.world.os.report();
-        ensure!(report.events.iter().any(|event| blocked(&event.text)), "0x142 is not reported");
-        same("a device of the blocked process", process.device(), Err(Denied(STATUS_ACCESS_DENIED)))?;
-        // The application is started again: another process.
-        let again = raw(scene)?;
-        let hog = Hog::new(scene, &again, &[node])?;
-        hog.short(node, 0)?;
-        scene.until("work of the process that was started again", || hog.has_ended(0))?;
-        works(scene)
     })
 }
 
@@ -375,18 +273,50 @@ fn simulated(stage: &Stage) -> Played {
 
 fn no_engine_resets(stage: &Stage) -> Played {
     let node = if stage.rung() == 0 { 0 } else { 2 };
-    let setup = Setup::default().quick_tdr().setting("PreemptInBuffers", 0).setting("PerEngineTdr", 0).resets(1);
-    stage.play(setup, |scene| {
-        let process = raw(scene)?;
-        let hog = Hog::new(scene, &process, &[node])?;
+    type Cause = fn(&Scene, u32, &Hog<'_>) -> Played;
+    let timeout: Cause = |_, node, hog| hog.spin(node, 0);
+    let wish: Cause = |scene, node, hog| {
+        let control = controller(scene)?;
         hog.spin(node, 0)?;
-        scene.until("the loss of the device", || Ok(!hog.is_active()?))?;
-        let all = recovered(scene, 2)?;
-        let last = all.iter().find(|one| one.what == What::Adapter).context("no adapter reset")?;
-        same("the reason", (last.reason, last.reason.tdr_reason()), (Reason::NoEngineReset, 2))?;
-        same("engine resets", scene.calls("DxgkDdiResetEngine"), 0)?;
-        works(scene)
-    })
+        hog.begins(scene, 0)?;
+        same("the escape", force(&control, Some(node)), STATUS_SUCCESS)
+    };
+    let fault: Cause = |scene, node, hog| {
+        te::faults::ask(scene, DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_ENGINE_RESET_REQUIRED.0);
+        hog.stray(node, 0, te::faults::NOWHERE)
+    };
+    let causes = [
+        ("a timeout", timeout, (Reason::NoEngineReset, 2), true),
+        ("user mode's wish", wish, (Reason::Forced, 1), true),
+        ("a fault", fault, (Reason::AdapterFault, 10), false),
+    ];
+    for (what, cause, reason, hangs) in causes {
+        let setup = if what == causes[0].0 { Setup::default().quick_tdr() } else { Setup::default() };
+        let setup = setup.setting("PreemptInBuffers", 0).setting("PerEngineTdr", 0).resets(1);
+        let play = |scene: &Scene| {
+            let (process, other) = (raw(scene)?, raw(scene)?);
+            let (hog, beside) = (Hog::new(scene, &process, &[node])?, Hog::new(scene, &other, &[node])?);
+            cause(scene, node, &hog)?;
+            scene.until("the loss of the device", || Ok(!hog.is_active()?))?;
+            let wanted = if hangs { 2 } else { 1 };
+            // A timeout and a wish begin as the engine's.
+            let all = recovered(scene, wanted)?;
+            let last = all.iter().find(|one| one.what == What::Adapter).context("no adapter reset")?;
+            same("the reason", (last.reason, last.reason.tdr_reason()), reason)?;
+            same("engine resets", scene.calls("DxgkDdiResetEngine"), 0)?;
+            // The one that hangs is told from those that were merely reset.
+            let state = |of: &Hog<'_>| Ok::<_, anyhow::Error>(of.state()?.0);
+            scene.until("the loss beside it", || Ok(!beside.is_active()?))?;
+            same("the device beside it", state(&beside)?, State::D3DKMT_DEVICEEXECUTION_RESET.0)?;
+            if hangs {
+                same("the device that hangs", state(&hog)?, State::D3DKMT_DEVICEEXECUTION_HUNG.0)?;
+            }
+            te::faults::ask(scene, 0);
+            works(scene)
+        };
+        stage.play(setup.with_driver(te::faults::asks), play).context(what)?;
+    }
+    Ok(())
 }
 
 /// A packet runs while its engine, and then the adapter, is reset. The next one is preempted before it completes: the

@@ -7,6 +7,7 @@
 //! | `te/packets.rs` | packet nodes: the calling sequence, what is aborted, what comes back |
 //! | `te/late.rs` | packets that end between the snapshot and the reset |
 //! | `te/long.rs` | packets that take long, and preemption |
+//! | `te/unaffected.rs` | packets that a reset does not affect |
 //! | `te/paging.rs` | resets that take a paging packet along, and ids of paging packets |
 //! | `te/wrong.rs` | drivers that answer wrongly: what the model says |
 //! | `te/hardware.rs` | hardware-scheduled nodes |
@@ -15,23 +16,29 @@
 //! | `te/debug.rs` | debug information |
 //! | `te/blame.rs` | contexts that are late, and those behind a hang |
 //! | `te/held.rs` | what was raised before a reset |
+//! | `te/notices.rs` | notices of a hang that is being recovered from |
+//! | `te/dependents.rs` | engines that a reset takes along |
+//! | `te/faults.rs` | page faults that ask for a reset |
 //! | `te/storm.rs` | resets at random points |
 
 mod blame;
 mod debug;
+mod dependents;
 mod failed;
+pub(super) mod faults;
 pub(super) mod hardware;
 pub(super) mod held;
 pub(super) mod hog;
 mod late;
 mod long;
+mod notices;
 mod packets;
 mod paging;
 mod stopped;
 pub(super) mod storm;
+mod unaffected;
 mod wrong;
 
-pub(super) use hardware::unconditional;
 pub(super) use hog::{Hog, Loop};
 
 use super::{Played, Raw, Scenario, Scene, Setup, Stage, portable, same};
@@ -219,7 +226,7 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-34",
-        title: "calls of level zero go on while an engine of either kind is reset",
+        title: "calls of level zero go on while an engine of either kind is reset, and inside the driver's function for it",
         source: "TDR changes in Windows 8, level zero; DxgkDdiCollectDbgInfo, Remarks",
         play: debug::beside,
     },
@@ -243,7 +250,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-42",
-        title: "two contexts on a packet node, preempted a thousand times a second: each packet runs once to its end",
+        title: "two contexts on a packet node, preempted a thousand times a second, thousands of times: each packet runs \
+                once to its end",
         source: "GPU preemption; DXGK_SUBMITCOMMANDFLAGS, Resubmission",
         play: long::at_rate,
     },
@@ -284,6 +292,31 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a context that is late and lets the engine go before the reset is not blamed",
         source: "DxgkDdiResetHwEngine, Remarks (the context that was running); DXGKARGCB_INVALIDATEHWCONTEXT",
         play: blame::let_go,
+    },
+    Scenario {
+        id: "TE-50",
+        title: "paging packets behind a packet that hangs come back under their own ids, in their order, before anything \
+                new, and another process's packet under a new one: the reset takes the first alone",
+        source: "TDR changes in Windows 8, packets not affected; DXGK_SUBMITCOMMANDFLAGS, Resubmission",
+        play: unaffected::packets,
+    },
+    Scenario {
+        id: "TE-51",
+        title: "the driver says that an engine hangs while that is recovered: it is reset once",
+        source: "DXGK_INTERRUPT_TYPE, GPU_ENGINE_TIMEOUT; TDR changes in Windows 8, step 3",
+        play: notices::once,
+    },
+    Scenario {
+        id: "TE-52",
+        title: "engines that depend on one that is reset are preempted; those that do not answer are reset behind it",
+        source: "DxgkDdiQueryDependentEngineGroup, Remarks",
+        play: dependents::group,
+    },
+    Scenario {
+        id: "TE-53",
+        title: "page faults that ask for a reset of the engine or of the adapter, of packets and of queues",
+        source: "DXGK_PAGE_FAULT_FLAGS; DXGK_TDR_TYPE, ENGINE_PAGE_FAULT, PAGE_FAULT",
+        play: faults::resets,
     },
     Scenario {
         id: "TE-61",

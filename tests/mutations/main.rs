@@ -3,12 +3,14 @@
 //! `every mutation has a row`; a case that the driver does not pass without a mutation fails, too, since it would
 //! notice anything. `broken.rs` has what shows at the driver's table or at its callbacks: mistakes of which the driver
 //! knows nothing. `user_mode.rs` has the mutations of the user-mode driver that need a case; the others are noticed by
-//! tests of `umd/core`.
+//! tests of `umd/core`. `os.rs` has steps of a recovery that the model leaves out: the cases about the article's order
+//! of steps notice those.
 //!
 //! `./x test --test mutations -- WS-02` plays what has to do with a case, `-- NoParkRecheck` what has to do with a
 //! mutation.
 
 mod broken;
+mod os;
 mod own;
 mod suspensions;
 mod user_mode;
@@ -163,7 +165,8 @@ fn case(name: &str) -> Result<fn(&Stage) -> Played, Failed> {
 }
 
 /// In the environment of a process that plays a case: the numbers of the mutations of driver and user-mode driver, the
-/// number of the row of [`broken::TABLE`] or `none`, whether it is played on the images, and the case's name.
+/// number of the row of [`broken::TABLE`] or `none`, whether it is played on the images, the number of a departure of
+/// the model or `none`, the rung, and the case's name.
 const PLAY: &str = "FENCEPOST_MUTATION_CASE";
 
 /// Seconds that a case looks for what must happen, while the user-mode driver is wrong or the driver broken: longer
@@ -181,6 +184,10 @@ struct Wrong {
     broken: Option<usize>,
     /// Whether the images are played, not what is linked in; with a row of [`broken::TABLE`] alone.
     image: bool,
+    /// What the model does otherwise than the documents say, by its place in [`os::TABLE`].
+    departs: Option<usize>,
+    /// How many rungs below the highest the case is played.
+    below: u32,
 }
 
 /// Plays the case in a process of its own, since a wrong driver that is linked in may take its process with it. Why the
@@ -188,8 +195,10 @@ struct Wrong {
 fn play(name: &str, wrong: Wrong) -> Result<Option<String>, Failed> {
     case(name)?;
     let mut child = Command::new(std::env::current_exe()?);
-    let broken = wrong.broken.map_or("none".to_owned(), |number| number.to_string());
-    let task = format!("{} {} {broken} {} {name}", wrong.driver, wrong.user_mode, wrong.image);
+    let number = |of: Option<usize>| of.map_or("none".to_owned(), |number| number.to_string());
+    let (broken, departs) = (number(wrong.broken), number(wrong.departs));
+    let Wrong { driver, user_mode, image, below, .. } = wrong;
+    let task = format!("{driver} {user_mode} {broken} {image} {departs} {below} {name}");
     let output = child.env(PLAY, task).output()?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     match output.status.code() {
@@ -201,12 +210,14 @@ fn play(name: &str, wrong: Wrong) -> Result<Option<String>, Failed> {
 
 /// What that process does.
 fn played(task: &str) -> ExitCode {
-    let mut parts = task.splitn(5, ' ');
+    let mut parts = task.splitn(7, ' ');
     let mut next = || parts.next().unwrap_or_default();
     let (Ok(driver), Ok(user_mode)) = (next().parse::<u32>(), next().parse()) else { return ExitCode::from(2) };
     let broken = next().parse().ok().and_then(|number: usize| broken::TABLE.get(number));
-    let (Ok(image), Ok(play)) = (next().parse(), case(next())) else { return ExitCode::from(2) };
-    if user_mode != 0 || broken.is_some() {
+    let Ok(image) = next().parse() else { return ExitCode::from(2) };
+    let departs = next().parse().ok().and_then(|number: usize| os::TABLE.get(number));
+    let (Ok(below), Ok(play)) = (next().parse::<u32>(), case(next())) else { return ExitCode::from(2) };
+    if user_mode != 0 || broken.is_some() || departs.is_some() {
         wait_at_most(PATIENCE);
     }
     let form = match (broken, image) {
@@ -217,7 +228,14 @@ fn played(task: &str) -> ExitCode {
             Err(_) => return ExitCode::from(2),
         },
     };
-    match play(&Stage::new(form, 1).with_setting("Mutant", driver)) {
+    let mut stage = Stage::new(form, 1).with_setting("Mutant", driver);
+    if below != 0 {
+        stage = stage.with_setting("MaxRung", 3 - below);
+    }
+    if let Some((how, ..)) = departs {
+        stage = stage.with_departure(*how);
+    }
+    match play(&stage) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error:#}");
@@ -311,6 +329,8 @@ fn main() -> ExitCode {
     trials.extend(broken::trials());
     cases.extend(user_mode::TABLE.iter().map(|(_, name, _)| (*name, ())));
     trials.extend(user_mode::trials());
+    trials.extend(os::trials());
+    cases.extend(os::TABLE.iter().filter(|(_, rung, _)| *rung == 3).map(|(.., name)| (*name, ())));
     for name in cases.into_keys() {
         trials.push(Trial::test(format!("{name} passes without a mutation"), move || {
             match play(name, Wrong::default())? {

@@ -20,7 +20,7 @@ use crate::fence::native::FenceOnAdapter;
 use crate::handle;
 use crate::hw_context::{Acknowledgement, HwContext};
 use crate::hw_queue::HwQueue;
-use crate::personality::HandleReading;
+use crate::personality::{Departure, HandleReading};
 use crate::recovery::packet::note_reported;
 use crate::recovery::steps::Reason;
 use crate::rules::interrupt as rule;
@@ -43,6 +43,8 @@ pub(crate) enum Notice {
         done: Vec<Packet>,
         packet: Box<Packet>,
         fault: Option<PageFault>,
+        /// The reset that the fault asks for.
+        reset: Option<Reason>,
     },
     QueueFaulted {
         context: Arc<HwContext>,
@@ -111,7 +113,7 @@ pub(crate) fn classify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT
         Type::DXGK_INTERRUPT_GPU_ENGINE_TIMEOUT => {
             let part = data.GpuEngineTimeout();
             let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
-            Some((node.ordinal as usize, Notice::ResetWanted(Reason::Asked)))
+            (!is_ignored(adapter, &node)).then_some((node.ordinal as usize, Notice::ResetWanted(Reason::Asked)))
         }
         Type::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE => engine_state(adapter, data),
         Type::DXGK_INTERRUPT_SCHEDULING_LOG_INTERRUPT => {
@@ -155,6 +157,15 @@ fn fits(adapter: &Adapter, node: &Node, hardware: bool, data: &DXGKARGCB_NOTIFY_
     })
 }
 
+/// Whether interrupts of a packet node are ignored: its engine is being reset.
+fn is_ignored(adapter: &Adapter, node: &Node) -> bool {
+    let departs = |how| adapter.personality().departs(how);
+    if departs(Departure::IgnoresAllEngines) {
+        return adapter.scheduler.nodes().iter().any(|node| node.packet.is_ignored());
+    }
+    node.packet.is_ignored() && !departs(Departure::HearsTheEngine)
+}
+
 /// An engine that was reset keeps silent until it is resumed.
 fn after_reset(adapter: &Adapter, node: &Node) -> Option<()> {
     let quiet = adapter.tdr.is_quiet(node.ordinal);
@@ -186,7 +197,7 @@ fn completed(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
     if !fits(adapter, &node, false, data) {
         return None;
     }
-    if node.packet.is_ignored() {
+    if is_ignored(adapter, &node) {
         return None;
     }
     let Ok(packets) = node.packet.complete(part.SubmissionFenceId) else {
@@ -207,7 +218,7 @@ fn preempted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
     if !fits(adapter, &node, false, data) {
         return None;
     }
-    if node.packet.is_ignored() {
+    if is_ignored(adapter, &node) {
         return None;
     }
     let Ok((done, back)) = node.packet.preempted(part.PreemptionFenceId, part.LastCompletedFenceId) else {
@@ -224,12 +235,18 @@ fn faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Op
     if !fits(adapter, &node, false, data) {
         return None;
     }
-    let notice = fault_notice(adapter, &node, part.FaultedFenceId, None)?;
+    let notice = fault_notice(adapter, &node, part.FaultedFenceId, None, None)?;
     Some((node.ordinal as usize, notice))
 }
 
-fn fault_notice(adapter: &Adapter, node: &Node, fence: u32, fault: Option<PageFault>) -> Option<Notice> {
-    if node.packet.is_ignored() {
+fn fault_notice(
+    adapter: &Adapter,
+    node: &Node,
+    fence: u32,
+    fault: Option<PageFault>,
+    reset: Option<Reason>,
+) -> Option<Notice> {
+    if is_ignored(adapter, node) {
         return None;
     }
     let Ok((done, packet)) = node.packet.fault(fence) else {
@@ -240,7 +257,7 @@ fn fault_notice(adapter: &Adapter, node: &Node, fence: u32, fault: Option<PageFa
     adapter.rules().check(&rule::INT_SYSTEM_FAULT, !packet.is_paging(), || {
         format!("node {}: the paging buffer with fence {fence:#x}", node.ordinal)
     });
-    Some(Notice::Faulted { done, packet: Box::new(packet), fault })
+    Some(Notice::Faulted { done, packet: Box::new(packet), fault, reset })
 }
 
 /// Judges page fault flags. False: they make no sense.
@@ -294,10 +311,11 @@ fn page_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) 
         return None;
     }
     if flags.0 & DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_FENCE_INVALID.0 != 0 {
-        return Some((node.ordinal as usize, Notice::ResetWanted(wanted(flags).unwrap_or(Reason::Fault))));
+        let wanted = wanted(flags).unwrap_or(Reason::Fault);
+        return (!is_ignored(adapter, &node)).then_some((node.ordinal as usize, Notice::ResetWanted(wanted)));
     }
     let fault = page_fault!(part);
-    let notice = fault_notice(adapter, &node, part.FaultedFenceId, Some(fault))?;
+    let notice = fault_notice(adapter, &node, part.FaultedFenceId, Some(fault), wanted(flags))?;
     Some((node.ordinal as usize, notice))
 }
 

@@ -28,7 +28,7 @@ use crate::rules::paging::{
     PAGING_BUSY, PAGING_IMMEDIATE, PAGING_OVERRUN, PAGING_PRIVATE, PAGING_PROGRESS, PAGING_STATUS,
 };
 use crate::sync::{Lock, Rank};
-use crate::vidsch::packet::Completion;
+use crate::vidsch::completion::Completion;
 
 /// Buffers an operation may be split over before it is given up.
 const MAX_PASSES: u32 = 100_000;

@@ -11,7 +11,7 @@ use nt_model::DpcDelivery;
 use super::{
     Affinity, Build, FlushEnd, HandleReadings, HwContexts, KernelProgress, LogReplacement, LogWakes, LostBy, MS,
     PacketCap, Personality, PhysicalAdapterCaps, ProgressFenceHandle, ProgressOpened, PteAddress, Residency,
-    RingHandle, SchedulingLogs, SystemProcesses,
+    RingHandle, SchedulingLogs, Submitted, SystemProcesses,
 };
 
 /// A choice that a real Windows may make otherwise than the default.
@@ -237,6 +237,9 @@ readings! {
     "hasty-preemption", "a packet node that two contexts want is preempted a thousand times a second",
         "none: what Windows does is seen as 40 to 70 times a second":
         preemption.slice = (MS / 2, 2 * MS);
+    "preemptions-not-submitted", "the last submitted id of a packet node is a packet's, although a preemption came behind",
+        "article tdr-changes-in-windows-8 speaks of packets; DDI page DxgkDdiPreemptCommand says that a preemption fence is submitted":
+        preemption.submitted = Submitted::Packets;
     "doorbells-destroyed-locked", "DxgkCbDisconnectDoorbell waits for DxgkDdiDestroyDoorbell of the same doorbell",
         "none: no page says what the OS holds while it calls the function":
         destroys_locked = true;
@@ -334,7 +337,7 @@ mod tests {
     use super::*;
 
     /// The readings of seed 3, on every machine. A reading that is added or removed may change them.
-    const SEED_3: [&str; 27] = [
+    const SEED_3: [&str; 28] = [
         "obsolete-contexts",
         "progress-at-48",
         "progress-nowhere",
@@ -359,6 +362,7 @@ mod tests {
         "packet-cap-of-queues",
         "one-packet",
         "hasty-preemption",
+        "preemptions-not-submitted",
         "doorbells-destroyed-locked",
         "lost-by-address",
         "no-test-signing",

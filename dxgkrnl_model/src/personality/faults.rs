@@ -2,7 +2,7 @@
 
 use wddm_abi::NTSTATUS;
 
-use super::{StrayEntry, StrayFlush, StrayRoot};
+use super::{Departure, StrayEntry, StrayFlush, StrayRoot};
 
 /// A call of a named callback that must fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,8 @@ pub struct FaultPlan {
     /// What the bytes of `Reserved` members hold in what DDIs of native fences are given, and the reserved bits of
     /// their flags.
     pub reserved: u8,
+    /// How the model departs from the documents in a recovery.
+    pub departure: Option<Departure>,
 }
 
 impl FaultPlan {

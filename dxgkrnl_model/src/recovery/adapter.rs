@@ -58,6 +58,7 @@ pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
     for node in adapter.scheduler.nodes() {
         crate::interrupt::forget_node(adapter, node.ordinal as usize);
     }
+    adapter.tdr.adapter_over.fetch_add(1, Ordering::AcqRel);
     adapter.scheduling_logs.forgive(None);
     // In the clean-up between the two calls.
     record.step(Step::Evicted(lost::memory_is_gone(adapter, Loss::Reset)));
@@ -75,7 +76,7 @@ pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
         context.invalidate();
     }
     for node in adapter.scheduler.nodes() {
-        let (lost, _) = node.packet.thaw(None);
+        let (lost, _) = node.packet.thaw(adapter, None);
         let (paging, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(Packet::is_paging);
         for packet in lost {
             packet.end(adapter.kernel(), false);

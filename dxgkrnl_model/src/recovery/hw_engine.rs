@@ -20,6 +20,7 @@ use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
 use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
+use crate::personality::Departure;
 use crate::rules::tdr::{TDR_GUILTY, TDR_INVALIDATE};
 
 /// Between the reset of an engine and its resumption: a millisecond.
@@ -42,14 +43,14 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     if reason == Reason::Suspension {
         record.step(Step::TimeoutDetected);
     }
-    if reason == Reason::Hung {
+    if reason == Reason::Hung && !adapter.personality().departs(Departure::LeavesDoorbells) {
         record.step(Step::DoorbellsDisconnected(disconnect(adapter, node)));
     }
     // CAST: contexts.
     let pending = late.iter().filter(|context| context.is_suspending()).count() as u32;
     let guilty = collect::hw_engine(adapter, node, pending, reason);
     record.step(Step::DebugInfo(collect::ENGINE_TIMEOUT));
-    judge_guilty(adapter, node, guilty);
+    let guilty = judge_guilty(adapter, node, guilty);
     super::pass(adapter, adapter.personality().gates.reset.as_ref());
     let stuck: Vec<_> = adapter.hw_contexts().into_iter().filter(|context| is_stuck(context, node, late)).collect();
     let owed = late.iter().any(|context| context.is_suspending());
@@ -63,8 +64,13 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     record.step(Step::ResetHwEngine(status, invalidated.len()));
     if !status.is_success() {
         tdr.set_node(node, NodeState::default());
-        if status != ntstatus::STATUS_SYSTEM_SHUTDOWN {
-            adapter_reset::run(adapter, Reason::Promoted);
+        if status != ntstatus::STATUS_SYSTEM_SHUTDOWN && !adapter.personality().departs(Departure::EndsAtFailure) {
+            // Told apart from devices that are merely reset.
+            let alone = if let [alone] = stuck.as_slice() { Some(alone.clone()) } else { None };
+            if let Some(context) = guilty.or(alone) {
+                context.device().mark_failed(DeviceState::Hung);
+            }
+            adapter_reset::run(adapter, super::packet::promoted(adapter));
         }
         return;
     }
@@ -112,7 +118,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     }
     drop(record);
     if !resumed.is_success() && resumed != ntstatus::STATUS_SYSTEM_SHUTDOWN {
-        adapter_reset::run(adapter, Reason::Promoted);
+        adapter_reset::run(adapter, super::packet::promoted(adapter));
     }
 }
 
@@ -127,14 +133,15 @@ fn disconnect(adapter: &Adapter, node: u32) -> usize {
     doorbells.len()
 }
 
-/// The context that the driver takes for the one that timed out is one of the node's.
-fn judge_guilty(adapter: &Adapter, node: u32, guilty: Option<usize>) {
-    let Some(named) = guilty else { return };
+/// The context that the driver takes for the one that timed out is one of the node's, and is returned.
+fn judge_guilty(adapter: &Adapter, node: u32, guilty: Option<usize>) -> Option<Arc<HwContext>> {
+    let named = guilty?;
     let ours = crate::handle::hw_context(core::ptr::with_exposed_provenance_mut(named));
     let theirs = || adapter.hw_contexts().into_iter().find(|context| context.driver_handle() == named);
     let found = ours.or_else(theirs);
-    let right = found.is_some_and(|context| context.node() == node);
-    adapter.rules().check(&TDR_GUILTY, right, || format!("node {node}: hContext is {named:#x}"));
+    let found = found.filter(|context| context.node() == node);
+    adapter.rules().check(&TDR_GUILTY, found.is_some(), || format!("node {node}: hContext is {named:#x}"));
+    found
 }
 
 /// Whether a context of the node may be the one that hung it: it owes an acknowledgement, or has work that makes no

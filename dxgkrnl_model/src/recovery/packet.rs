@@ -18,6 +18,7 @@ use super::{adapter as adapter_reset, collect};
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
+use crate::personality::Departure;
 use crate::rules::tdr::{
     PREEMPT_ANSWER, TDR_ABORTED, TDR_ABORTED_NAME, TDR_FENCE, TDR_FENCE_BEHIND, TDR_GUILTY, TDR_MASK, TDR_QUERY,
     TDR_STATUS,
@@ -94,6 +95,12 @@ pub(super) fn watch(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ti
                 continue;
             }
         }
+        if late && adapter.personality().departs(Departure::NoPreemption) {
+            store(adapter, index, PacketWatch::default());
+            recover(adapter, &node, Reason::Preemption);
+            at(now);
+            continue;
+        }
         if late {
             if let Some((_, since)) = &mut seen.oldest {
                 *since = now;
@@ -130,26 +137,39 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
         record.step(Step::TimeoutDetected);
     }
     super::pass(adapter, adapter.personality().gates.snapshot.as_ref());
-    let snapshot = freeze(adapter, node, false);
+    let departs = |how| adapter.personality().departs(how);
+    // A fault has left the engine in a state that only a reset ends, whatever is in its queue.
+    let anyway = reason == Reason::Fault || departs(Departure::ResetsEmptyQueues);
+    let snapshot = freeze(adapter, node, anyway);
     let Snapshot { completed, submitted, outstanding, .. } = &snapshot;
     record.step(Step::Snapshot { completed: *completed, submitted: *submitted, packets: outstanding.len() });
-    if outstanding.is_empty() {
+    if outstanding.is_empty() && !anyway {
         record.step(Step::Emptied);
         leave_alone(adapter, node);
         return;
     }
-    adapter.kernel().flush_queued_dpcs();
-    record.step(Step::DpcsFlushed);
+    if !departs(Departure::FlushesNothing) {
+        adapter.kernel().flush_queued_dpcs();
+        record.step(Step::DpcsFlushed);
+    }
     if !adapter.known_caps().has_engine_reset() {
-        adapter_reset::run(adapter, Reason::NoEngineReset);
+        blame(node, None);
+        adapter_reset::run(adapter, reason.without_engine_resets());
+        return;
+    }
+    if departs(Departure::AdapterWithoutEngine) && node.packet.flights().iter().any(Packet::is_paging) {
+        adapter_reset::run(adapter, Reason::Promoted);
         return;
     }
     adapter.tdr.engine_resets.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     adapter.shared().counters.tdr();
-    let others = dependents(adapter, node, &record);
-    let responsive = status(adapter, node);
-    record.step(Step::EngineStatus(responsive));
-    judge_guilty(adapter, node.ordinal, collect::packet_engine(adapter, node.ordinal, &snapshot, reason));
+    let mut others = Vec::new();
+    if !departs(Departure::PreparesNothing) {
+        others = dependents(adapter, node, &record);
+        record.step(Step::EngineStatus(status(adapter, node)));
+    }
+    let guilty = collect::packet_engine(adapter, node.ordinal, &snapshot, reason);
+    judge_guilty(adapter, node.ordinal, guilty);
     record.step(Step::DebugInfo(collect::ENGINE_TIMEOUT));
     super::pass(adapter, adapter.personality().gates.reset.as_ref());
     let mut arguments = DXGKARG_RESETENGINE::zeroed();
@@ -159,8 +179,13 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     let aborted = arguments.LastAbortedFenceId;
     record.step(Step::ResetEngine(returned, aborted));
     if !returned.is_success() {
-        if returned != ntstatus::STATUS_SYSTEM_SHUTDOWN {
-            adapter_reset::run(adapter, Reason::Promoted);
+        if departs(Departure::EndsAtFailure) {
+            let (lost, _) = node.packet.thaw(adapter, None);
+            lost.iter().for_each(|packet| packet.end(adapter.kernel(), false));
+            node.packet.given_back();
+        } else if returned != ntstatus::STATUS_SYSTEM_SHUTDOWN {
+            blame(node, guilty);
+            adapter_reset::run(adapter, promoted(adapter));
         }
         return;
     }
@@ -168,12 +193,14 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     let known = judge_aborted(adapter, &snapshot, aborted);
     crate::interrupt::forget_node(adapter, node.ordinal as usize);
     // A driver that names nonsense has lost everything.
-    let (lost, back) = node.packet.thaw(known.then_some(aborted));
+    let (lost, back) = node.packet.thaw(adapter, known.then_some(aborted));
     record.step(Step::InterruptsEnabled);
     let (hit, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(|packet| packet.is_paging());
     for packet in &lost {
         packet.end(adapter.kernel(), false);
-        packet.context.device().mark_failed(DeviceState::Hung);
+        if !departs(Departure::SparesTheAborted) {
+            packet.context.device().mark_failed(DeviceState::Hung);
+        }
     }
     if !hit.is_empty() {
         record.step(Step::PagingHit);
@@ -183,21 +210,45 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     let paging = back.iter().filter(|packet| packet.is_paging()).count();
     record.step(Step::GivenBack { paging, render: back.len() - paging });
     give_back(adapter, back, false);
-    let was_hit = !hit.is_empty();
-    give_back(adapter, hit, false);
+    let was_hit = !hit.is_empty() && !departs(Departure::EngineWithoutAdapter);
+    if departs(Departure::LosesTheSystem) {
+        hit.iter().for_each(|packet| packet.end(adapter.kernel(), false));
+    } else {
+        give_back(adapter, hit, false);
+    }
     node.packet.given_back();
     for packet in &lost {
         packet.context.device().fail_marked();
     }
     drop(record);
     if was_hit {
-        adapter_reset::run(adapter, Reason::Promoted);
+        adapter_reset::run(adapter, promoted(adapter));
     }
+    others.retain(|_| !departs(Departure::LeavesDependents));
     for other in others {
         recover(adapter, &other, Reason::Dependent);
     }
     node.packet.changed.notify(adapter.kernel());
     adapter.scheduler.kick(adapter);
+}
+
+/// The reason of an adapter's reset that was an engine's.
+pub(super) fn promoted(adapter: &Adapter) -> Reason {
+    let names_none = adapter.personality().departs(Departure::NamesNoPromotion);
+    if names_none { Reason::NoEngineReset } else { Reason::Promoted }
+}
+
+/// The whole adapter is about to be reset because of this node: the device that hangs is told apart from those that are
+/// merely reset. That is the one whose context the driver has named, or else that of the oldest packet. The system's
+/// never is.
+///
+/// Source: D3DKMT_DEVICEEXECUTION_STATE, HUNG and RESET. Chosen: whose it is.
+fn blame(node: &Node, named: Option<usize>) {
+    let flights = node.packet.flights();
+    let by_name = named.and_then(|named| flights.iter().find(|packet| packet.context.has_handle(named)));
+    if let Some(packet) = by_name.or(flights.first()).filter(|packet| !packet.is_paging()) {
+        packet.context.device().mark_failed(DeviceState::Hung);
+    }
 }
 
 /// The context that the driver takes for the one that timed out is one of the node's, by the driver's handle or by
@@ -227,6 +278,9 @@ pub(super) fn freeze(adapter: &Adapter, node: &Node, anyway: bool) -> Snapshot {
 /// Judges LastAbortedFenceId by what was known before the reset. Returns whether it names a packet, or the last that
 /// completed.
 fn judge_aborted(adapter: &Adapter, snapshot: &Snapshot, aborted: u32) -> bool {
+    if adapter.personality().departs(Departure::JudgesNothing) {
+        return true;
+    }
     let Snapshot { completed, submitted, outstanding, .. } = snapshot;
     // Paging packets that came back have ids from before the last completed one.
     let named = aborted == *completed || outstanding.contains(&aborted);
@@ -243,13 +297,23 @@ fn judge_aborted(adapter: &Adapter, snapshot: &Snapshot, aborted: u32) -> bool {
 }
 
 /// Puts the devices in error that own allocations to which these paging packets refer. How many.
+///
+/// Chosen: the article says error, and no page which one. HUNG tells them from devices that the adapter's reset loses;
+/// their processes have hung nothing, and it does not count for the block of a process ([`super::lockout`]).
 fn lose_owners(adapter: &Arc<Adapter>, hit: &[Packet]) -> usize {
+    if adapter.personality().departs(Departure::SparesOwners) {
+        return 0;
+    }
     let refers = |handle: usize| {
         hit.iter().any(|packet| matches!(&packet.load, Load::Paging(buffer) if buffer.refers.contains(&handle)))
     };
     let owners: Vec<_> = adapter.devices().into_iter().filter(|device| device.owns(refers)).collect();
+    let blames = adapter.personality().departs(Departure::BlamesOwners);
     for device in &owners {
-        device.fail(DeviceState::Hung);
+        if blames {
+            device.mark_failed(DeviceState::Hung);
+        }
+        device.fail_innocent(DeviceState::Hung);
     }
     owners.len()
 }

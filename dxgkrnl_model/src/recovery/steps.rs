@@ -54,6 +54,19 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Why the adapter is reset where the driver has no resets of engines, one of which was wanted for this.
+    ///
+    /// Source: DDI page DXGK_TDR_TYPE: PREEMPT_TIMEOUT is for an engine that timed out, on drivers without resets of
+    /// engines; PAGE_FAULT and FORCED are of the adapter's reset. Chosen: a reset of the engine that a fault or user
+    /// mode asks for is that of the adapter, for the same reason.
+    pub(super) fn without_engine_resets(self) -> Self {
+        match self {
+            Self::Fault | Self::AdapterFault => Self::AdapterFault,
+            Self::Forced | Self::ForcedEngine => Self::Forced,
+            _ => Self::NoEngineReset,
+        }
+    }
+
     /// What the driver is told before the reset (`DXGKARG_COLLECTDBGINFO2.TdrType`).
     ///
     /// Source: DDI page DXGK_TDR_TYPE. Chosen: an engine reset that the driver asks for, or that user mode forces, is

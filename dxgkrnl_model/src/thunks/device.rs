@@ -53,6 +53,7 @@ pub(super) fn submission(address: u64, size: u32, user: &[u8], wanted: usize) ->
         private_size: total as u32,
         progress: 0,
         again: false,
+        id: None,
         null_rendering: false,
     }
 }

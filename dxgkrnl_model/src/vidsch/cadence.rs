@@ -16,7 +16,7 @@ use super::packet::{Load, Packet};
 use super::{Node, VidSch};
 use crate::adapter::Adapter;
 use crate::context::Context;
-use crate::personality::Preemption;
+use crate::personality::{Departure, Preemption};
 
 /// A node's turns.
 #[derive(Debug)]
@@ -139,6 +139,9 @@ impl VidSch {
     /// IRQL: PASSIVE_LEVEL; on the worker.
     pub(super) fn pump_packets(&self, adapter: &Arc<Adapter>, node: &Node) {
         let limit = (adapter.personality().preemption.in_flight as usize).min(adapter.known_caps().packet_cap());
+        if adapter.personality().departs(Departure::NewBeforePaging) {
+            self.pump_contexts(adapter, node, limit);
+        }
         if let Some(system) = self.system_context() {
             while node.packet.has_room(limit) {
                 let Some(buffer) = self.next_paging(&system, node.ordinal) else { break };
@@ -146,13 +149,19 @@ impl VidSch {
                 node.packet.submit(adapter, &context, Load::Paging(buffer));
             }
         }
+        self.pump_contexts(adapter, node, limit);
+    }
+
+    /// A buffer of each context in turn, as long as there is room.
+    fn pump_contexts(&self, adapter: &Arc<Adapter>, node: &Node, limit: usize) {
+        let waits = || !adapter.personality().departs(Departure::NewBeforePaging) && self.has_paging(node.ordinal);
         loop {
             let mut submitted = false;
             for context in self.in_turn(node, None) {
                 let took = std::cell::Cell::new(false);
                 context.commands().pump(
                     adapter,
-                    || !took.get() && !self.has_paging(node.ordinal) && node.packet.has_room(limit),
+                    || !took.get() && !waits() && node.packet.has_room(limit),
                     |submission| {
                         took.set(true);
                         node.packet.submit(adapter, &context, Load::Command(submission));

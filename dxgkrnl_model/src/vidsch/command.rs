@@ -34,6 +34,8 @@ pub(crate) struct Submission {
     pub(crate) progress: u64,
     /// A preemption gave it back.
     pub(crate) again: bool,
+    /// The id that it had, if the driver of a packet node has given it back.
+    pub(crate) id: Option<u32>,
     /// User mode set `NullRendering`: the driver completes the buffer's fence, and does not execute it.
     pub(crate) null_rendering: bool,
 }

@@ -8,6 +8,8 @@ use crate::device::DeviceState;
 use crate::fence::monitored::scan;
 use crate::fence::native::NativeFence;
 use crate::interrupt::{NodeList, Notice, Signaled};
+use crate::personality::Departure;
+use crate::recovery::steps::Reason;
 use crate::vidsch::packet::{Load, Packet};
 
 /// Works off one node's notifications in the order in which they came.
@@ -40,7 +42,7 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
                 node.packet.given_back();
             }
         }
-        Notice::Faulted { done, packet, fault } => {
+        Notice::Faulted { done, packet, fault, reset } => {
             end(adapter, &done);
             packet.end(kernel, false);
             let device = packet.context.device().clone();
@@ -49,20 +51,18 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
                 device.set_fault(fault);
             }
             adapter.scheduler.defer(adapter, Box::new(move |_| device.fail(state)));
+            if let Some(reason) = reset {
+                // CAST: a node's number.
+                want_reset(adapter, node as u32, reason);
+            }
         }
         Notice::QueueFaulted { context, fault, reset } => {
             let device = context.device().clone();
             device.set_fault(fault);
-            let ordinal = context.node();
-            adapter.scheduler.defer(
-                adapter,
-                Box::new(move |adapter| {
-                    device.fail(DeviceState::PageFault);
-                    if let Some(reason) = reset {
-                        crate::recovery::reset_wanted(adapter, ordinal, reason);
-                    }
-                }),
-            );
+            adapter.scheduler.defer(adapter, Box::new(move |_| device.fail(DeviceState::PageFault)));
+            if let Some(reason) = reset {
+                want_reset(adapter, context.node(), reason);
+            }
         }
         Notice::Native { signaled, legacy } => {
             let fences: Vec<_> = signaled.fences().iter().filter_map(|on| on.fence()).collect();
@@ -83,16 +83,33 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
         }
         Notice::Monitored => scan::signaled(adapter),
         Notice::Suspended { context, fence } => context.acknowledged(fence),
-        Notice::ResetWanted(reason) => {
-            // CAST: a node's number.
-            let ordinal = node as u32;
-            let work = move |adapter: &Arc<Adapter>| crate::recovery::reset_wanted(adapter, ordinal, reason);
-            adapter.scheduler.defer(adapter, Box::new(work));
-        }
+        // CAST: a node's number.
+        Notice::ResetWanted(reason) => want_reset(adapter, node as u32, reason),
         Notice::EngineState(state) => adapter.power.engine_state(adapter, node, state),
         // CAST: a node's number.
         Notice::SchedulingLog => adapter.scheduling_logs.read(adapter, node as u32),
     }
+}
+
+/// Lets the worker reset a node, or the adapter, unless another reset is over by then: that has ended what the notice
+/// was about.
+///
+/// Chosen: no page says what the OS does with a notice that it has worked off before the reset of the engine is over.
+///
+/// IRQL: DISPATCH_LEVEL.
+fn want_reset(adapter: &Arc<Adapter>, node: u32, reason: Reason) {
+    let of_fault = matches!(reason, Reason::Fault | Reason::AdapterFault);
+    if of_fault && adapter.personality().departs(Departure::IgnoresWishes) {
+        return;
+    }
+    let before = adapter.tdr.resets_for(node, reason);
+    let work = move |adapter: &Arc<Adapter>| {
+        let keeps = adapter.personality().departs(Departure::KeepsOldNotices);
+        if keeps || adapter.tdr.resets_for(node, reason) == before {
+            crate::recovery::reset_wanted(adapter, node, reason);
+        }
+    };
+    adapter.scheduler.defer(adapter, Box::new(work));
 }
 
 /// Works off what one node's notifications say of packets, which the node does not have any more, and of fences, whose
@@ -135,7 +152,11 @@ fn end(adapter: &Adapter, packets: &[Packet]) {
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 pub(crate) fn give_back(adapter: &Arc<Adapter>, packets: Vec<Packet>, preempted: bool) {
-    for packet in packets.into_iter().rev() {
+    let mut packets = packets;
+    if !adapter.personality().departs(Departure::ReversesPaging) {
+        packets.reverse();
+    }
+    for packet in packets {
         match packet.load {
             Load::Paging(mut buffer) => {
                 buffer.id = Some(packet.id);
@@ -144,6 +165,7 @@ pub(crate) fn give_back(adapter: &Arc<Adapter>, packets: Vec<Packet>, preempted:
             }
             Load::Command(mut submission) => {
                 submission.again |= preempted;
+                submission.id = Some(packet.id);
                 packet.context.commands().push_back_in_front(submission);
             }
         }

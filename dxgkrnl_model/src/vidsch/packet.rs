@@ -9,96 +9,29 @@
 //! DxgkDdiSubmitCommandVirtual, DxgkDdiPreemptCommand; DXGK_SUBMITCOMMANDFLAGS.
 //!
 //! Chosen: paging buffers come first; how many buffers are with the driver at a time is
-//! [`Preemption::in_flight`](crate::personality::Preemption).
+//! [`Preemption::in_flight`](crate::personality::Preemption); which ids count as submitted is [`Submitted`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use nt_model::Machine;
 use nt_model::sched::Ticks;
 use wddm_abi::{DXGKARG_PREEMPTCOMMAND, DXGKARG_SUBMITCOMMAND, DXGKARG_SUBMITCOMMANDVIRTUAL, NTSTATUS, ntstatus};
 
 use super::command::Submission;
+use super::completion::Completion;
 use super::journal::{Journal, PacketEvent};
 use crate::adapter::{Adapter, Place};
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
-use crate::rules::paging::{PAGING_END, PREEMPT_STATUS, SUBMIT_STATUS};
+use crate::personality::{Departure, Submitted};
+use crate::rules::paging::{PREEMPT_STATUS, SUBMIT_STATUS};
 use crate::sync::{Lock, Rank, Signal};
 
 /// Ids that a reset has ended and that are remembered.
 const REMEMBERED: usize = 64;
 /// The first id: not a small number, so that a driver that counts by itself is seen.
 const FIRST_ID: u32 = 0x100;
-
-/// What somebody waits for.
-#[derive(Debug)]
-pub(crate) struct Completion {
-    state: AtomicU8,
-    signal: Signal,
-}
-
-impl Completion {
-    const DONE: u8 = 1;
-    const LOST: u8 = 2;
-
-    pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { state: AtomicU8::new(0), signal: Signal::new() })
-    }
-
-    /// It is done, or will never be.
-    pub(crate) fn end(&self, kernel: &Machine, done: bool) {
-        let state = if done { Self::DONE } else { Self::LOST };
-        let _ = self.state.compare_exchange(0, state, Ordering::AcqRel, Ordering::Acquire);
-        self.signal.notify(kernel);
-    }
-
-    /// Waits for the end of a paging buffer. True: done.
-    ///
-    /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn wait(&self, adapter: &Adapter) -> bool {
-        let look = || match self.state.load(Ordering::Acquire) {
-            0 => None,
-            state => Some(state),
-        };
-        let done = owed(adapter, &self.signal, look) == Some(Self::DONE);
-        if done {
-            adapter.rules().count(&PAGING_END);
-        }
-        done
-    }
-}
-
-/// Waits for what a driver owes the system. A driver that does not give it is reset while timeouts are looked for;
-/// before and after that it breaks DXG-PAGING-END, and every paging buffer is lost. `None`: that, or the machine has
-/// stopped.
-///
-/// IRQL: PASSIVE_LEVEL.
-pub(super) fn owed<R>(adapter: &Adapter, signal: &Signal, mut look: impl FnMut() -> Option<R>) -> Option<R> {
-    let kernel = adapter.kernel();
-    let settings = adapter.personality().tdr;
-    // Only a time through which nothing would have reset the engine counts.
-    let mut was_watched = adapter.tdr.watches(adapter);
-    loop {
-        let limit = match adapter.tdr.paging_lost.load(Ordering::Acquire) && !was_watched {
-            true => 0,
-            false => 5 * settings.delay + settings.ddi_delay,
-        };
-        let ended = signal.wait_for(kernel, Some(kernel.now() + limit), &mut look);
-        if ended.is_some() || adapter.rules().is_stopped() {
-            return ended;
-        }
-        let is_watched = adapter.tdr.watches(adapter);
-        if !is_watched && !was_watched {
-            adapter.tdr.paging_lost.store(true, Ordering::Release);
-            adapter.rules().check(&PAGING_END, false, || "a paging buffer does not end".to_owned());
-            adapter.scheduler.give_up_paging(adapter);
-            return None;
-        }
-        was_watched = is_watched;
-    }
-}
 
 /// A paging buffer to be submitted.
 #[derive(Clone, Debug)]
@@ -153,7 +86,12 @@ impl Packet {
 
 #[derive(Debug)]
 struct State {
-    last_submitted: u32,
+    /// The newest id: a packet's or a preemption's.
+    newest: u32,
+    /// The newest id of a packet.
+    last_packet: u32,
+    /// Behind an adapter reset: the newest id that it has ended. Another event moves it on with the last completed one.
+    ended: u32,
     last_completed: u32,
     flights: VecDeque<Packet>,
     /// A preemption that was asked for and not acknowledged, and when.
@@ -185,13 +123,27 @@ impl State {
     }
 
     /// The id that a driver means by `id`: that of the packet before it, where it has refused that one. No page says
-    /// whether a driver counts what it refuses; chosen: it may, in its place, as it may leave it out.
+    /// whether a driver counts what it refuses; chosen: it may, in its place, as it may leave it out. The same holds
+    /// for a preemption that an adapter reset has ended, where preemptions do not count as submitted.
     fn meant_by(&self, id: u32) -> u32 {
+        if !is_before(id, self.last_completed) && !is_before(self.ended, id) {
+            return self.last_completed;
+        }
         if !self.refused.contains(&id) {
             return id;
         }
         let known = self.flights.iter().map(|packet| packet.id).filter(|other| is_before(*other, id));
         known.fold(self.last_completed, |last, other| if is_before(last, other) { other } else { last })
+    }
+
+    /// Everything up to `id` is over.
+    fn advance(&mut self, id: u32) {
+        (self.last_completed, self.over, self.ended) = (id, id, id);
+    }
+
+    fn next_id(&mut self) -> u32 {
+        self.newest = self.newest.wrapping_add(1);
+        self.newest
     }
 }
 
@@ -201,6 +153,8 @@ pub(crate) struct PacketNode {
     ordinal: u32,
     /// As the driver knows it.
     place: Place,
+    /// What counts as submitted.
+    submitted: Submitted,
     state: Lock<State>,
     /// A packet has ended, or the preemption was acknowledged.
     pub(crate) changed: Signal,
@@ -219,9 +173,11 @@ pub(crate) struct Snapshot {
 }
 
 impl PacketNode {
-    pub(crate) fn new(ordinal: u32, place: Place) -> Self {
+    pub(crate) fn new(ordinal: u32, place: Place, submitted: Submitted) -> Self {
         let state = State {
-            last_submitted: FIRST_ID,
+            newest: FIRST_ID,
+            last_packet: FIRST_ID,
+            ended: FIRST_ID,
             last_completed: FIRST_ID,
             flights: VecDeque::new(),
             preempting: None,
@@ -234,7 +190,8 @@ impl PacketNode {
             taken_by_reset: FIRST_ID,
             over: FIRST_ID,
         };
-        Self { ordinal, place, state: Lock::new(Rank::Node, state), changed: Signal::new(), journal: Journal::new() }
+        let (state, changed) = (Lock::new(Rank::Node, state), Signal::new());
+        Self { ordinal, place, submitted, state, changed, journal: Journal::new() }
     }
 
     /// What has happened to the node's packets, in order.
@@ -262,7 +219,14 @@ impl PacketNode {
     /// Ids: last completed, last submitted, outstanding.
     pub(crate) fn ids(&self) -> (u32, u32, Vec<u32>) {
         let state = self.state.lock();
-        (state.last_completed, state.last_submitted, state.flights.iter().map(|packet| packet.id).collect())
+        (state.last_completed, self.last_submitted(&state), state.flights.iter().map(|packet| packet.id).collect())
+    }
+
+    fn last_submitted(&self, state: &State) -> u32 {
+        match self.submitted {
+            Submitted::WithPreemptions => state.newest,
+            Submitted::Packets => state.last_packet,
+        }
     }
 
     /// The last packet of which the driver knows that it is over: it has reported that one or one behind it, or a reset
@@ -348,10 +312,14 @@ impl PacketNode {
     fn enter(&self, adapter: &Adapter, context: &Arc<Context>, load: Load) -> u32 {
         let since = adapter.kernel().now();
         let mut state = self.state.lock();
-        let own = if let Load::Paging(buffer) = &load { buffer.id } else { None };
+        let departs = |how| adapter.personality().departs(how);
+        let own = match &load {
+            Load::Paging(buffer) => buffer.id.filter(|_| !departs(Departure::RenumbersPaging)),
+            Load::Command(submission) => submission.id.filter(|_| departs(Departure::KeepsRenderIds)),
+        };
         let id = own.unwrap_or_else(|| {
-            state.last_submitted = state.last_submitted.wrapping_add(1);
-            state.last_submitted
+            state.last_packet = state.next_id();
+            state.last_packet
         });
         let (paging, again) = match &load {
             Load::Paging(buffer) => (true, buffer.again),
@@ -428,7 +396,7 @@ impl PacketNode {
     pub(crate) fn complete(&self, id: u32) -> Result<Vec<Packet>, ()> {
         let mut state = self.state.lock();
         let at = state.flights.iter().position(|packet| packet.id == id).ok_or(())?;
-        (state.last_completed, state.over) = (id, id);
+        state.advance(id);
         self.journal.note(PacketEvent::Completed { id });
         Ok(state.flights.drain(..=at).collect())
     }
@@ -454,8 +422,7 @@ impl PacketNode {
             if state.preempting.is_some() || state.frozen {
                 return false;
             }
-            state.last_submitted = state.last_submitted.wrapping_add(1);
-            let request = state.last_submitted;
+            let request = state.next_id();
             state.preempting = Some((request, adapter.kernel().now()));
             self.journal.note(PacketEvent::Preempting { request });
             request
@@ -487,7 +454,7 @@ impl PacketNode {
             Some(at) => state.flights.drain(..=at).collect(),
             None => Vec::new(),
         };
-        (state.last_completed, state.over) = (last_completed, last_completed);
+        state.advance(last_completed);
         let back: Vec<_> = state.flights.drain(..).collect();
         self.journal.note(PacketEvent::Preempted { request: id, completed: last_completed, back: back.len() });
         Ok((done, back))
@@ -525,7 +492,7 @@ impl PacketNode {
         }
         Snapshot {
             completed: state.last_completed,
-            submitted: state.last_submitted,
+            submitted: self.last_submitted(&state),
             outstanding: state.flights.iter().map(|packet| packet.id).collect(),
         }
     }
@@ -544,22 +511,26 @@ impl PacketNode {
     /// Ends a reset in which the interrupts of the engine were ignored, in which `aborted` was the last fence that was
     /// lost: it and those before it do not come back, the rest does. `None`: everything is lost. Behind that, see
     /// [`given_back`](Self::given_back).
-    pub(crate) fn thaw(&self, aborted: Option<u32>) -> (Vec<Packet>, Vec<Packet>) {
+    pub(crate) fn thaw(&self, adapter: &Adapter, aborted: Option<u32>) -> (Vec<Packet>, Vec<Packet>) {
+        let departs = |how| adapter.personality().departs(how);
         let mut state = self.state.lock();
         (state.frozen, state.preempting, state.giving_back) = (false, None, true);
         let lost = match aborted {
             None => state.flights.len(),
+            Some(_) if departs(Departure::TakesAllBehind) => state.flights.len(),
             Some(id) => state.flights.iter().position(|packet| packet.id == id).map_or(0, |at| at + 1),
         };
         let lost: Vec<_> = state.flights.drain(..lost).collect();
         state.remember(&lost);
-        if let Some(id) = aborted {
-            (state.last_completed, state.over) = (id, id);
-        } else {
-            state.last_completed = state.last_submitted;
-            if is_before(state.over, state.taken_by_reset) {
-                state.over = state.taken_by_reset;
+        match aborted {
+            Some(id) if !departs(Departure::EngineMovesNothing) => state.advance(id),
+            None if !departs(Departure::AdapterMovesNothing) => {
+                (state.last_completed, state.ended) = (self.last_submitted(&state), state.newest);
+                if is_before(state.over, state.taken_by_reset) {
+                    state.over = state.taken_by_reset;
+                }
             }
+            _ => {}
         }
         let back: Vec<_> = state.flights.drain(..).collect();
         self.journal.note(PacketEvent::Reset { aborted, lost: lost.len(), back: back.len() });

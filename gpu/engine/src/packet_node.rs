@@ -67,6 +67,9 @@ pub struct PacketQueue<H: Host> {
     last_completed: u32,
     /// Newest fence that was submitted. A paging packet that comes back under its own fence does not move it.
     last_submitted: u32,
+    /// Newest fence that the OS has named, of a packet or of a preemption: the two share one sequence. A reset of the
+    /// adapter moves the last completed one on to it, since no page says whether preemptions count as submitted.
+    newest: u32,
     /// When every packet that waits or runs is done, this fence counts as completed: that of the newest of them, or of
     /// the last one that was refused behind it.
     tail: u32,
@@ -158,6 +161,7 @@ impl<H: Host> PacketQueue<H> {
             running: None,
             last_completed: 0,
             last_submitted: 0,
+            newest: 0,
             tail: 0,
             preempt: None,
             spare,
@@ -203,6 +207,14 @@ impl<H: Host> PacketQueue<H> {
         if is_before(self.last_submitted, fence) || mutation.is(Mutation::FencesRunBack) {
             self.last_submitted = fence;
         }
+        self.named(fence);
+    }
+
+    /// The OS named a fence.
+    fn named(&mut self, fence: u32) {
+        if is_before(self.newest, fence) {
+            self.newest = fence;
+        }
     }
 
     /// Adds a packet.
@@ -229,6 +241,7 @@ impl<H: Host> PacketQueue<H> {
         if !self.numbered {
             let before = first.wrapping_sub(1);
             (self.numbered, self.last_completed, self.last_submitted, self.tail) = (true, before, before, before);
+            self.newest = before;
         }
     }
 
@@ -265,6 +278,7 @@ impl<H: Host> PacketQueue<H> {
     /// come back, to be [dropped](drop_all); the engine answers when nothing runs.
     pub fn preempt(&mut self, request: u32) -> VecDeque<Waiting<H>> {
         self.preempt = Some(request);
+        self.named(request);
         if let Some(first) = self.waiting.front() {
             self.tail = first.behind;
         }
@@ -312,10 +326,10 @@ impl<H: Host> PacketQueue<H> {
         (aborted, gone)
     }
 
-    /// Adapter reset: the last completed id advances to the last submitted.
+    /// Adapter reset: the last completed id advances to the last submitted, which may be that of a preemption.
     pub fn reset_adapter(&mut self) -> VecDeque<Waiting<H>> {
         let (_, gone) = self.reset();
-        (self.last_completed, self.tail) = (self.last_submitted, self.last_submitted);
+        (self.last_completed, self.tail) = (self.newest, self.newest);
         gone
     }
 

@@ -1,4 +1,5 @@
 //! Debug information: at any time, whatever the buffer and the payload, and what it says of a hang.
+#![expect(unsafe_code, reason = "functions of the driver's table are called")]
 
 use super::super::rig::Rig;
 use super::super::{Played, Scene, Setup, Stage, same};
@@ -7,13 +8,20 @@ use super::held::Spinner;
 use super::hog::Loop;
 use super::{Hog, Raw, client, is_lost, stubborn, victim};
 use crate::decode::decode;
+use crate::wrap::{machine, own};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::DebugQuestion;
 use dxgkrnl_model::personality::Gate;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
-use wddm_abi::{DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGK_TDR_TYPE, Plain};
+use wddm_abi::{
+    DRIVER_INITIALIZATION_DATA, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGK_TDR_TYPE, DXGKARG_RESETENGINE,
+    DXGKARG_RESETHWENGINE, HANDLE, NTSTATUS, Plain,
+};
 
 /// Reasons: an engine, the adapter, and a bug check that is neither.
 const REASONS: [u32; 3] = [0x141, 0x117, 0x119];
@@ -185,6 +193,40 @@ pub(super) fn guilty(stage: &Stage) -> Played {
     })
 }
 
+/// Resets of engines that wait inside the driver's function, by machine; whether they may go on.
+static INSIDE: Mutex<BTreeMap<usize, bool>> = Mutex::new(BTreeMap::new());
+
+fn inside<R>(f: impl FnOnce(&mut BTreeMap<usize, bool>) -> R) -> R {
+    f(&mut INSIDE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Waits inside a function of the driver's until the case lets it go on.
+fn stay() {
+    inside(|all| all.insert(machine(), false));
+    let end = Instant::now() + Duration::from_secs(20);
+    while inside(|all| all.get(&machine()) == Some(&false)) && Instant::now() < end {
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+crate::decorate! {
+    stays_in_packets: DxgkDdiResetEngine(adapter: HANDLE, args: *mut DXGKARG_RESETENGINE) -> NTSTATUS {
+        stay();
+        own!(DxgkDdiResetEngine(adapter, args))
+    }
+
+    stays_in_queues: DxgkDdiResetHwEngine(adapter: HANDLE, args: *mut DXGKARG_RESETHWENGINE) -> NTSTATUS {
+        stay();
+        own!(DxgkDdiResetHwEngine(adapter, args))
+    }
+}
+
+/// Takes its time inside the reset of an engine of either kind.
+fn resets_slowly(table: &mut DRIVER_INITIALIZATION_DATA) {
+    stays_in_packets(table);
+    stays_in_queues(table);
+}
+
 /// While an engine's reset is prepared and carried out, the driver is asked by other threads, and a process beside
 /// makes and unmakes what it needs: every answer comes.
 pub(super) fn beside(stage: &Stage) -> Played {
@@ -209,11 +251,12 @@ pub(super) fn beside(stage: &Stage) -> Played {
 /// What hangs an engine, calls its last argument once that is so, and waits for the loss of its device.
 type Hang<'a> = &'a mut dyn FnMut(&Scene, &Raw, &dyn Fn() -> Played) -> Played;
 
-/// The calls beside the reset of what `hang` hangs, which is `ddi`: a while before it, and until it is over.
+/// The calls beside the reset of what `hang` hangs, which is `ddi`: a while before it, inside it, and until it is over.
 fn during(stage: &Stage, ddi: &str, hang: Hang<'_>) -> Played {
     let gate = Gate::default();
     let setup = stubborn().windows(|windows| windows.gates.reset = Some(gate.clone())).resets(1);
-    stage.play(setup, |scene| {
+    stage.play(setup.with_driver(resets_slowly), |scene| {
+        let number = scene.world.os.run(machine);
         let (raw, works) = (client(scene, "hangs")?, client(scene, "works")?);
         let (asked, done) = (AtomicU64::new(0), AtomicBool::new(false));
         let ask = || -> Played {
@@ -248,16 +291,21 @@ fn during(stage: &Stage, ddi: &str, hang: Hang<'_>) -> Played {
                 goes_on("calls while the reset is prepared")?;
                 same("resets by then", scene.calls(ddi), 0)?;
                 gate.let_through();
+                scene.until("the driver's function", || Ok(inside(|all| all.contains_key(&number))))?;
+                goes_on("calls inside the driver's function")?;
+                inside(|all| all.insert(number, true));
                 Ok(())
             });
             let behind = played.and_then(|()| goes_on("calls behind it"));
             gate.let_through();
+            inside(|all| all.insert(number, true));
             done.store(true, Ordering::Release);
             for thread in threads {
                 thread.join().map_err(|_| anyhow::anyhow!("a panic"))??;
             }
             behind
         })?;
+        inside(|all| all.remove(&number));
         same("resets", scene.calls(ddi), 1)
     })
 }

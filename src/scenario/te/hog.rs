@@ -183,6 +183,22 @@ impl<'a> Hog<'a> {
         self.submit(node, slot, &[store(self.memory.gpu + ENDED + slot * 8, 1)])
     }
 
+    /// Submits a packet that stores to this address, where nothing is.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn stray(&self, node: u32, slot: u64, address: u64) -> Played {
+        self.submit(node, slot, &[store(address, 1)])
+    }
+
+    /// Destroys the device, with what it has submitted.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn destroy(self) -> Played {
+        Ok(self.raw.destroy_device(self.room.device)?)
+    }
+
     /// Submits a packet that counts once, and fills the big memory behind that and before: it takes long, and one that
     /// is begun anew in its middle counts twice.
     ///

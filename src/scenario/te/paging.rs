@@ -55,6 +55,7 @@ fn aborts_all(table: &mut DRIVER_INITIALIZATION_DATA) {
 pub(super) fn hit(stage: &Stage) -> Played {
     // Paging waits behind the packet: nothing preempts it for that, as on hardware that has no preemption.
     let setup = stubborn().with_driver(aborts_all).windows(|windows| windows.preemption.in_ordinary_use = false);
+    let setup = setup.windows(|windows| windows.tdr.process_limit = 0);
     stage.play(setup.resets(2), |scene| {
         let (raw, owner, idle) = (client(scene, "hangs")?, client(scene, "owner")?, client(scene, "beside")?);
         let hog = Hog::new(scene, &raw, &[PAGING])?;
@@ -83,6 +84,8 @@ pub(super) fn hit(stage: &Stage) -> Played {
         same("the owner's device", room.state()?, hung)?;
         let reset = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_RESET;
         same("a device beside", beside.state()?, reset)?;
+        // The process whose packet hung is blocked with its first hang here; the owner's has hung nothing.
+        same("blocked processes", (raw.process.is_blocked(), owner.process.is_blocked()), (true, false))?;
         let order = ["DxgkDdiResetEngine", "DxgkDdiResetFromTimeout", "DxgkDdiRestartFromTimeout"];
         same("calls", scene.journal(&order).as_slice(), order.as_slice())?;
         // Paging works, and so does a device that is made now.

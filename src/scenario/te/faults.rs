@@ -1,0 +1,178 @@
+//! Page faults that ask for a reset. The driver that is played asks for none: its flags are changed on their way.
+#![expect(unsafe_code, reason = "records that the driver passes are changed")]
+
+use super::super::db::{KernelQueue, Room};
+use super::super::{Played, Raw, Scene, Setup, Stage, same};
+use super::hardware::{recovered, works};
+use super::{Hog, client, victim};
+use crate::wrap::{machine, record, theirs};
+use anyhow::{Context, ensure};
+use dxgkrnl_model::adapter::{Reason, Step, What};
+use gpu_wire::packet::Fill;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
+use wddm_abi::DXGK_PAGE_FAULT_FLAGS as Flags;
+use wddm_abi::{D3DKMT_DEVICEEXECUTION_STATE, DXGK_TDR_TYPE, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, win_extern};
+
+/// An address at which nothing is.
+pub(in super::super) const NOWHERE: u64 = 0x7FFF_0000_0000;
+
+/// The flags that page faults get, by machine.
+static ADDED: Mutex<BTreeMap<usize, i32>> = Mutex::new(BTreeMap::new());
+
+crate::reaches! {
+    asks: DxgkCbNotifyInterrupt = with_flags;
+}
+
+win_extern! {
+    fn with_flags(adapter: HANDLE, data: *mut DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
+        let added = ADDED.lock().unwrap_or_else(PoisonError::into_inner).get(&machine()).copied().unwrap_or(0);
+        // The packet or queue could not be determined.
+        let unknown = added & Flags::DXGK_PAGE_FAULT_FENCE_INVALID.0 != 0;
+        let told = record!(data);
+        match told.InterruptType {
+            Type::DXGK_INTERRUPT_DMA_PAGE_FAULTED => {
+                let part = told.DmaPageFaulted_mut();
+                part.PageFaultFlags.0 |= added;
+                if unknown {
+                    part.FaultedFenceId = 0;
+                }
+            }
+            Type::DXGK_INTERRUPT_HWQUEUE_PAGE_FAULTED => {
+                let part = told.HwQueuePageFaulted_mut();
+                part.PageFaultFlags.0 |= added;
+                if unknown {
+                    part.FaultedFenceId = 0;
+                }
+            }
+            _ => {}
+        }
+        theirs!(DxgkCbNotifyInterrupt(adapter, data));
+    }
+}
+
+/// What a fault asks for, and what comes of it.
+struct Wanted {
+    what: &'static str,
+    flags: i32,
+    /// The reset is the adapter's.
+    adapter: bool,
+    reason: Reason,
+    /// What the driver is told, and TdrReason.
+    kind: DXGK_TDR_TYPE,
+    /// Whether the OS knows which packet it was.
+    known: bool,
+}
+
+fn wanted() -> [Wanted; 3] {
+    let (engine, adapter) =
+        (Flags::DXGK_PAGE_FAULT_ENGINE_RESET_REQUIRED.0, Flags::DXGK_PAGE_FAULT_ADAPTER_RESET_REQUIRED.0);
+    let of_engine = |what, flags, known| Wanted {
+        what,
+        flags,
+        adapter: false,
+        reason: Reason::Fault,
+        kind: DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_PAGE_FAULT,
+        known,
+    };
+    [
+        of_engine("an engine's reset", engine, true),
+        of_engine(
+            "an engine's reset, whose packet is not known",
+            engine | Flags::DXGK_PAGE_FAULT_FENCE_INVALID.0,
+            false,
+        ),
+        Wanted {
+            what: "the adapter's reset",
+            flags: adapter,
+            adapter: true,
+            reason: Reason::AdapterFault,
+            kind: DXGK_TDR_TYPE::DXGK_TDR_TYPE_PAGE_FAULT,
+            known: true,
+        },
+    ]
+}
+
+/// Lets the faults of a machine ask for a reset.
+pub(in super::super) fn ask(scene: &Scene, flags: i32) {
+    let number = scene.world.os.run(machine);
+    ADDED.lock().unwrap_or_else(PoisonError::into_inner).insert(number, flags);
+}
+
+/// Page faults of packets, and of queues, that ask for a reset of the engine or of the adapter.
+pub(super) fn resets(stage: &Stage) -> Played {
+    let node = victim(stage);
+    for wanted in wanted() {
+        stage
+            .play(Setup::default().resets(1).with_driver(asks), |scene| packet(scene, node, &wanted))
+            .context(wanted.what)?;
+    }
+    if stage.rung() == 0 {
+        return Ok(());
+    }
+    for wanted in wanted() {
+        let play = |scene: &Scene| queue(scene, &wanted);
+        let setup = Setup::default().resets(1).with_driver(asks);
+        stage.play(setup, play).with_context(|| format!("a queue, {}", wanted.what))?;
+    }
+    Ok(())
+}
+
+fn packet(scene: &Scene, node: u32, wanted: &Wanted) -> Played {
+    let (raw, other) = (client(scene, "faults")?, client(scene, "beside")?);
+    let (hog, beside) = (Hog::new(scene, &raw, &[node])?, Hog::new(scene, &other, &[node])?);
+    ask(scene, wanted.flags);
+    hog.stray(node, 0, NOWHERE)?;
+    is_recovered(scene, What::PacketEngine { node }, wanted)?;
+    let state = hog.state()?;
+    // A packet that the OS could not be told of is the one that the reset aborts.
+    let lost = if wanted.known {
+        D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT
+    } else {
+        D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_HUNG
+    };
+    same("the device that faulted", state, lost)?;
+    same("the device beside it", beside.is_active()?, !wanted.adapter)?;
+    goes_on(scene, &other, node)
+}
+
+fn queue(scene: &Scene, wanted: &Wanted) -> Played {
+    let (raw, other) = (client(scene, "faults")?, client(scene, "beside")?);
+    let (room, beside) = (Room::new(&raw)?, Room::new(&other)?);
+    let faulty = KernelQueue::new(scene, &room, room.context(0)?)?;
+    let _there = KernelQueue::new(scene, &beside, beside.context(0)?)?;
+    ask(scene, wanted.flags);
+    let fill = Fill { address: NOWHERE, length: 8, pattern: 0, reserved: 0 }.to_packet();
+    faulty.submit(&room, 0, &[fill], 1)?;
+    is_recovered(scene, What::HwEngine { node: 0 }, wanted)?;
+    room.lost_by_page_fault(scene)?;
+    same("the device beside it", beside.is_active()?, !wanted.adapter)?;
+    ask(scene, 0);
+    works(scene)
+}
+
+/// One recovery, of the engine or of the adapter, for the reason that the fault gives.
+fn is_recovered(scene: &Scene, engine: What, wanted: &Wanted) -> Played {
+    let recovery = recovered(scene, 1)?.remove(0);
+    let what = if wanted.adapter { What::Adapter } else { engine };
+    same("what", (recovery.what, recovery.reason), (what, wanted.reason))?;
+    same("TdrReason", recovery.reason.tdr_reason(), wanted.kind.0)?;
+    let code = if wanted.adapter { 0x117 } else { 0x141 };
+    ensure!(recovery.has(|step| *step == Step::DebugInfo(code)), "{recovery}");
+    let asked = scene.adapter().debug_blobs();
+    let asked: Vec<_> = asked.iter().map(|blob| (blob.reason, blob.kind)).collect();
+    same("what the driver was asked", asked, vec![(code, wanted.kind)])?;
+    // Nothing has timed out: no preemption was tried.
+    ensure!(!recovery.has(|step| matches!(step, Step::PreemptionTried(_) | Step::TimeoutDetected)), "{recovery}");
+    Ok(())
+}
+
+/// A process's packet runs on the node, and work on the others.
+fn goes_on(scene: &Scene, raw: &Raw, node: u32) -> Played {
+    ask(scene, 0);
+    let hog = Hog::new(scene, raw, &[node])?;
+    hog.short(node, 0)?;
+    scene.until("a packet behind the reset", || hog.has_ended(0))?;
+    works(scene)
+}
