@@ -44,8 +44,8 @@ global_asm!(
 #[inline]
 pub(crate) fn take_shim_frame() -> usize {
     let frame: usize;
-    // SAFETY: the symbol is the eight-byte thread-local word above, and nothing else is touched. What interrupts between
-    // the two leaves the word 0. (An exchange would be a full fence in each service that a driver calls.)
+    // SAFETY: the symbol is the eight-byte thread-local word above, and nothing else is touched. What interrupts
+    // between the two leaves the word 0. (An exchange would be a full fence in each service that a driver calls.)
     unsafe {
         asm!(
             "mov {t}, qword ptr [rip + __nt_model_shim_frame@GOTTPOFF]",

@@ -61,8 +61,8 @@ pub fn timeline(played: &Played, mode: &str) -> Timeline {
     }
 }
 
-/// Work that ended behind a reset of its engine ran behind it: until then the engine was the hung queue's. `nodes`: those
-/// of the lanes.
+/// Work that ended behind a reset of its engine ran behind it: until then the engine was the hung queue's. `nodes`:
+/// those of the lanes.
 fn part_by_hangs(lanes: &mut [Lane], nodes: &[u32]) {
     let hangs: Vec<_> = lanes
         .iter()

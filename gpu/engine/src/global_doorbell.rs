@@ -1,14 +1,14 @@
 //! The global doorbell: one page for every connected queue. Two processes may store the same value, so that a ring says
 //! no more than that some queue was rung, and all that are connected are looked at.
 //!
-//! A round through the list takes as many steps of the engines as it must: a part between two turns, so that a process
-//! that rings without an end takes no more of another's turn. It stands here and not in an engine: whichever engine takes
-//! the ring begins the round and wakes the others that look for rings, and each of these goes on with it, so that none
-//! that is held keeps it. A ring during a round begins another one when that is over, so that no ringing keeps the round
-//! from coming to an end.
+//! A round through the list takes as many steps of the engines as it must: a part between two turns, so that a
+//! process that rings without an end takes no more of another's turn. It stands here and not in an engine: whichever
+//! engine takes the ring begins the round and wakes the others that look for rings, and each of these goes on with it,
+//! so that none that is held keeps it. A ring during a round begins another one when that is over, so that no ringing
+//! keeps the round from coming to an end.
 //!
 //! ORDERING[DB-1]: the engine that has taken the ring out of the page (Acquire) begins the round under the list's lock,
-//! and whoever goes on with it holds that: so the write pointers are read behind the ring by whichever engine reads them.
+//! and an engine that goes on with it holds that: so the write pointers are read behind the ring.
 
 use crate::NoMemory;
 use crate::gpu::{Gpu, token};
