@@ -12,7 +12,7 @@ const NEEDS: &[Need] = &[
         "WS-01", "WS-02", "WS-03", "WS-04", "WS-05", "WS-06", "WS-08", "WS-09", "WS-10", "WS-11", "WS-13",
         "WS-14", "WS-15", "WS-17", "WS-18", "WS-19", "WS-22", "DB-24", "DB-28", "XA-04", "XA-11", "CL-01",
         "CL-02", "CL-03", "CL-06", "CL-07", "CL-08", "CL-09", "CL-11", "CL-12", "CL-15", "CL-17", "CL-18",
-        "BI-13", "BI-17", "BI-19", "BI-20",
+        "BI-13", "BI-17", "BI-19", "BI-20", "BI-52",
     ]),
     (0, "it is about paging, or calls that are refused before the driver is reached", &["WS-25", "BI-01", "BI-03"]),
     (0, "it is about fences and logs that the adapter is not asked for: it chooses its features itself", &[
@@ -32,10 +32,10 @@ const NEEDS: &[Need] = &[
     (0, "it hangs a packet node, which every rung has", &[
         "TE-01", "TE-02", "TE-03", "TE-04", "TE-06", "TE-07", "TE-08", "TE-09", "TE-10", "TE-21", "TE-28", "TE-29",
         "TE-30", "TE-31", "TE-41", "TE-42", "TE-12", "TE-26", "TE-27", "TE-33", "TE-34", "TE-35", "TE-36", "TE-43",
-        "TE-66",
+        "TE-66", "TE-71", "TE-72", "TE-73", "TE-74", "TE-76",
     ]),
     (0, "it resets the adapter, which every rung has", &[
-        "TA-01", "TA-03", "TA-04", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13", "TE-45",
+        "TA-01", "TA-03", "TA-04", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13", "TE-45", "TE-75",
     ]),
     (0, "it takes the power from the device, which every rung has", &["RP-10"]),
     (0, "it asks for work and contexts, which every rung has", &[

@@ -15,8 +15,12 @@
 //! | `te/debug.rs` | debug information |
 //! | `te/blame.rs` | contexts that are late, and those behind a hang |
 //! | `te/held.rs` | what was raised before a reset |
+//! | `te/answers.rs` | what the driver answers about a node |
+//! | `te/replaced.rs` | memory that runs out where a node gets another engine |
+//! | `te/policed.rs` | long packets while each call is timed |
 //! | `te/storm.rs` | resets at random points |
 
+mod answers;
 mod blame;
 mod debug;
 mod failed;
@@ -27,6 +31,8 @@ mod late;
 mod long;
 mod packets;
 mod paging;
+mod policed;
+mod replaced;
 mod stopped;
 pub(super) mod storm;
 mod wrong;
@@ -284,6 +290,45 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a context that is late and lets the engine go before the reset is not blamed",
         source: "DxgkDdiResetHwEngine, Remarks (the context that was running); DXGKARGCB_INVALIDATEHWCONTEXT",
         play: blame::let_go,
+    },
+    Scenario {
+        id: "TE-71",
+        title: "the fence that the driver says is over is none from before an engine's reset, or before a fault",
+        source: "DxgkDdiQueryCurrentFence (the most recently completed submission fence); TDR changes in Windows 8, \
+                LastAbortedFenceId",
+        play: answers::last_over,
+    },
+    Scenario {
+        id: "TE-72",
+        title: "an engine that is idle or only busy responds; one that was asked to come off and cannot does not",
+        source: "DxgkDdiQueryEngineStatus; DXGK_ENGINESTATUS, Responsive",
+        play: answers::responsive,
+    },
+    Scenario {
+        id: "TE-73",
+        title: "a packet that comes back goes on in its middle with the flag Resubmission alone; without it, it begins",
+        source: "DXGK_SUBMITCOMMANDFLAGS, Resubmission; GPU preemption (request mid-DMA buffer preemption)",
+        play: answers::resubmitted,
+    },
+    Scenario {
+        id: "TE-74",
+        title: "packets come off where the preemption granularity says: in their middle, or at the end of their buffer",
+        source: "DXGK_DRIVERCAPS, PreemptionCaps; D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY",
+        play: answers::granularity,
+    },
+    Scenario {
+        id: "TE-75",
+        title: "memory runs out where the adapter's reset replaces an engine: the reset succeeds, and a later one \
+                replaces it",
+        source: "DxgkDdiResetFromTimeout, Return value",
+        play: replaced::sweep,
+    },
+    Scenario {
+        id: "TE-76",
+        title: "long packets, reset and not, while no call of the driver may take 250 ms; one that waits for an engine \
+                that never answers ends within TdrDdiDelay",
+        source: "WHLK, TDR2, PoliceDdi; Testing and debugging TDR, TdrDdiDelay",
+        play: policed::long,
     },
     Scenario {
         id: "TE-61",

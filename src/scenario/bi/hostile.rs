@@ -372,7 +372,7 @@ fn paging(stage: &Stage) -> Played {
 }
 
 /// A packet context.
-fn packet_context(raw: &Raw, device: D3DKMT_HANDLE, node: u32) -> Result<D3DKMT_HANDLE, Denied> {
+pub(super) fn packet_context(raw: &Raw, device: D3DKMT_HANDLE, node: u32) -> Result<D3DKMT_HANDLE, Denied> {
     let mut data = ContextData { magic: private::MAGIC, interface_version: gpu_wire::INTERFACE_VERSION };
     let mut record = D3DKMT_CREATECONTEXTVIRTUAL::zeroed();
     record.hDevice = device;
@@ -385,7 +385,7 @@ fn packet_context(raw: &Raw, device: D3DKMT_HANDLE, node: u32) -> Result<D3DKMT_
 }
 
 /// Submits a buffer to a packet context.
-fn submit_packet(raw: &Raw, context: D3DKMT_HANDLE, commands: u64, length: u32) -> Result<(), Denied> {
+pub(super) fn submit_packet(raw: &Raw, context: D3DKMT_HANDLE, commands: u64, length: u32) -> Result<(), Denied> {
     let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
     record.Commands = commands;
     record.CommandLength = length;

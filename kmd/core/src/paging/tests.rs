@@ -2,7 +2,9 @@
 
 extern crate std;
 
-use super::{Buffer, Reading, TableEntries, Unit, build_copy, build_update, copies_within_tables, place_of, table_at, translate};
+use super::{
+    Buffer, Reading, TableEntries, Unit, build_copy, build_update, copies_within_tables, place_of, table_at, translate,
+};
 use crate::segments::Order;
 use crate::settings::Settings;
 use crate::status::Error;
@@ -105,7 +107,10 @@ fn packets(mut bytes: &[u8]) -> Vec<Vec<u8>> {
 }
 
 /// Builds in buffers of `size` bytes until the whole is built: the packets of all of them.
-fn in_buffers(size: usize, mut build: impl FnMut(&mut Buffer<'_>, &mut u32) -> crate::status::Result<()>) -> Vec<Vec<u8>> {
+fn in_buffers(
+    size: usize,
+    mut build: impl FnMut(&mut Buffer<'_>, &mut u32) -> crate::status::Result<()>,
+) -> Vec<Vec<u8>> {
     let (mut all, mut multipass) = (Vec::new(), 0);
     for _ in 0..2 * ENTRIES {
         let mut bytes = std::vec![0; size];
@@ -177,7 +182,9 @@ fn an_update_goes_on_with_the_entry_that_did_not_fit() {
     let repeated = TableEntries::new(&from, FIRST, 100, true, reading).expect("within a table");
     let built = in_buffers(4096, |buffer, multipass| build_update(table, 0, &repeated, buffer, multipass));
     assert_eq!(built.len(), 1);
-    assert!(matches!(Packet::decode(&built[0], Privilege::Paging), Ok(Packet::TableWrite(write, _)) if write.count == 100));
+    assert!(
+        matches!(Packet::decode(&built[0], Privilege::Paging), Ok(Packet::TableWrite(write, _)) if write.count == 100)
+    );
 }
 
 /// Entries lie within one table, and there are as many as are written.
