@@ -32,7 +32,7 @@ const NEEDS: &[Need] = &[
     (0, "it hangs a packet node, which every rung has", &[
         "TE-01", "TE-02", "TE-03", "TE-04", "TE-06", "TE-07", "TE-08", "TE-09", "TE-10", "TE-21", "TE-28", "TE-29",
         "TE-30", "TE-31", "TE-41", "TE-42", "TE-12", "TE-26", "TE-27", "TE-33", "TE-34", "TE-35", "TE-36", "TE-43",
-        "TE-66", "TE-71", "TE-72", "TE-73", "TE-74", "TE-76",
+        "TE-66", "TE-71", "TE-72", "TE-73", "TE-74", "TE-76", "TE-78",
     ]),
     (0, "it resets the adapter, which every rung has", &[
         "TA-01", "TA-03", "TA-04", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13", "TE-45", "TE-75",
@@ -59,7 +59,7 @@ const NEEDS: &[Need] = &[
         "WS-26", "MR-01", "MR-02", "MR-03", "MR-06", "MR-07", "MR-08", "MR-09", "MR-10", "MR-11", "MR-15",
         "MR-17", "XA-12",
     ]),
-    (3, "it hangs queues for doorbells, or resets them", &["TE-17", "TE-18", "TA-05"]),
+    (3, "it hangs queues for doorbells, or resets them", &["TE-17", "TE-18", "TA-05", "TE-77"]),
     (3, "it takes the power from a device with doorbells", &["RP-05", "RP-06"]),
     (3, "it makes a queue for doorbells: its probes, its second kind of queue, or its rings", &[
         "WS-21", "WS-23", "DB-01", "DB-02", "DB-03", "DB-04", "DB-05", "DB-06", "DB-07", "DB-08", "DB-10",

@@ -13,15 +13,18 @@
 //! | `te/failed.rs` | resets of packet engines that fail |
 //! | `te/stopped.rs` | stops with an engine that never answers |
 //! | `te/debug.rs` | debug information |
+//! | `te/blob.rs` | every queue and fence in the debug blob |
 //! | `te/blame.rs` | contexts that are late, and those behind a hang |
 //! | `te/held.rs` | what was raised before a reset |
 //! | `te/answers.rs` | what the driver answers about a node |
 //! | `te/replaced.rs` | memory that runs out where a node gets another engine |
 //! | `te/policed.rs` | long packets while each call is timed |
+//! | `te/snapshot.rs` | what is noted when a timeout is detected |
 //! | `te/storm.rs` | resets at random points |
 
 mod answers;
 mod blame;
+mod blob;
 mod debug;
 mod failed;
 pub(super) mod hardware;
@@ -33,6 +36,7 @@ mod packets;
 mod paging;
 mod policed;
 mod replaced;
+mod snapshot;
 mod stopped;
 pub(super) mod storm;
 mod wrong;
@@ -329,6 +333,20 @@ pub(super) const CASES: &[Scenario] = &[
                 that never answers ends within TdrDdiDelay",
         source: "WHLK, TDR2, PoliceDdi; Testing and debugging TDR, TdrDdiDelay",
         play: policed::long,
+    },
+    Scenario {
+        id: "TE-77",
+        title: "the debug blob tells of every queue, with its ring, its last turn and the fence that it waits for, and of \
+                every fence",
+        source: "DxgkDdiCollectDbgInfo; TDR debuggability improvements",
+        play: blob::objects,
+    },
+    Scenario {
+        id: "TE-78",
+        title: "the scheduler notes what it knows of a node that timed out at the device's level, not while an interrupt \
+                is served",
+        source: "TDR changes in Windows 8, step 3",
+        play: snapshot::at_the_devices_level,
     },
     Scenario {
         id: "TE-61",
