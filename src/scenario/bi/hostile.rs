@@ -282,6 +282,9 @@ fn thunks(stage: &Stage) -> Played {
     })
 }
 
+/// The limit is the kit's, and known by its name alone. Of the documents' limit, TdrDdiDelay, what waits for an engine
+/// that never answers takes a tenth (`kmd/core/src/reset.rs`: `PATIENCE`); here every engine answers, as in the kit's
+/// jobs. TE-76 plays resets under both.
 fn police(stage: &Stage) -> Played {
     // A small segment: what StartDevice takes to allocate is the host's.
     let setup = Setup::default().setting("LocalSegmentSize", 16 << 20).windows(|w| w.police_ddi = 250 * MS);

@@ -8,12 +8,12 @@ use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{Reason, What};
 use dxgkrnl_model::personality::MS;
 
-/// What the kit's name for such a variant is about: a limit for each call of the driver.
+/// What the kit's name for such a variant is about: a limit for each call of the driver. It is not published.
 const LIMIT: u64 = 250 * MS;
 
 /// A long packet that comes off and one that is reset: no call of the driver takes long, those of the reset among them.
-/// An engine that never answers is what the driver waits for: that call takes less than TdrDdiDelay, which is the
-/// documents' limit for it.
+/// An engine that never answers is what the driver waits for, for longer than that limit (`kmd/core/src/reset.rs`:
+/// `PATIENCE`, with the reason): that call takes less than TdrDdiDelay, which is the documents' limit for it.
 pub(super) fn long(stage: &Stage) -> Played {
     let node = victim(stage);
     let setup = Setup::default().quick_tdr().windows(|windows| windows.police_ddi = LIMIT);
