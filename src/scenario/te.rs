@@ -19,7 +19,7 @@
 //! | `te/answers.rs` | what the driver answers about a node |
 //! | `te/replaced.rs` | memory that runs out where a node gets another engine |
 //! | `te/policed.rs` | long packets while each call is timed |
-//! | `te/snapshot.rs` | what is noted when a timeout is detected |
+//! | `te/snapshot.rs` | what waits for the device's level in a recovery |
 //! | `te/storm.rs` | resets at random points |
 
 mod answers;
@@ -347,6 +347,12 @@ pub(super) const CASES: &[Scenario] = &[
                 is served",
         source: "TDR changes in Windows 8, step 3",
         play: snapshot::at_the_devices_level,
+    },
+    Scenario {
+        id: "TE-79",
+        title: "an engine's reset does not return while an interrupt is served",
+        source: "bug check 0x119, 0x10; DxgkDdiResetHwEngine, Remarks; DxgkCbSynchronizeExecution",
+        play: snapshot::reset_waits,
     },
     Scenario {
         id: "TE-61",
