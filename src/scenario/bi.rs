@@ -10,6 +10,7 @@
 //! | `bi/pairs.rs` | functions of two processes side by side |
 //! | `bi/testing.rs` | command buffers of kernel-mode tests |
 //! | `bi/privilege.rs` | what only paging buffers may hold |
+//! | `bi/worker.rs` | a process that works on every rung |
 //! | `bi/at.rs` | calls with records in shared user memory |
 
 mod at;
@@ -20,6 +21,7 @@ mod pairs;
 mod privilege;
 mod rings;
 mod testing;
+mod worker;
 
 use super::db::{RingQueue, Room, denied, joined, raw};
 use super::raw::Thunk;
