@@ -119,13 +119,14 @@ fn packets(stage: &Stage) -> Played {
     })
 }
 
-/// The same in command buffers, which every rung has: behind each is a store, which comes where nothing is wrong.
+/// The same in command buffers, which every rung has.
 fn in_buffers(stage: &Stage) -> Played {
-    stage.play(Setup::default().quick_tdr(), |scene| {
+    // Nothing hangs, and no timeout is wanted, however busy the machine is.
+    stage.play(Setup::default(), |scene| {
         let good = Worker::new(scene, "good", 0)?;
         let mut seed = stage.seed() ^ 0xB1_14;
         let mut lost = 0;
-        for round in 0..30 {
+        for round in 0..20 {
             let bad = Worker::new(scene, "bad", round % 2)?;
             let (memory, mut bytes) = (bad.at(8), Vec::new());
             if round % 3 == 0 {
@@ -143,20 +144,20 @@ fn in_buffers(stage: &Stage) -> Played {
                     bytes[at] ^= 1 << (next(&mut seed) % 8);
                 }
             }
-            bytes.extend_from_slice(store(bad.at(0), 77).as_bytes());
             bad.submit(&bytes)?;
-            bad.ends(scene, 77)?;
+            bad.ends(scene)?;
             lost += u32::from(!bad.is_active()?);
             good.run(scene, &[]).context("the other device")?;
         }
-        ensure!(lost >= 12, "{lost} of 30 devices were lost");
+        ensure!(lost >= 8, "{lost} of 20 devices were lost");
         same("the other device", good.is_active()?, true)
     })
 }
 
 /// Random addresses of command buffers, which every rung has.
 fn from_buffers(stage: &Stage) -> Played {
-    stage.play(Setup::default().quick_tdr(), |scene| {
+    // Nothing hangs, and no timeout is wanted, however busy the machine is.
+    stage.play(Setup::default(), |scene| {
         let (good, theirs) = (Worker::new(scene, "good", 0)?, Worker::new(scene, "another", 1)?);
         let mut seed = stage.seed() ^ 0xB1_15;
         for round in 0..24 {

@@ -60,8 +60,11 @@ impl Worker {
         scene.until("a process's work", || Ok(self.word(0)? == round))
     }
 
-    /// Waits until its device is in error, or a store behind what it was given is there.
-    pub fn ends(&self, scene: &Scene, value: u64) -> Played {
-        scene.until("an end", || Ok(!self.is_active()? || self.word(0)? == value))
+    /// Waits until its device is in error, or everything that it was given is done.
+    pub fn ends(&self, scene: &Scene) -> Played {
+        scene.until("an end", || {
+            let (done, submitted) = self.queue.progress()?;
+            Ok(!self.is_active()? || done >= submitted)
+        })
     }
 }
