@@ -15,6 +15,7 @@
 //! | `te/debug.rs` | debug information |
 //! | `te/blob.rs` | every queue and fence in the debug blob |
 //! | `te/blame.rs` | contexts that are late, and those behind a hang |
+//! | `te/faulted.rs` | a queue's fault that an adapter's reset ends |
 //! | `te/held.rs` | what was raised before a reset |
 //! | `te/answers.rs` | what the driver answers about a node |
 //! | `te/replaced.rs` | memory that runs out where a node gets another engine |
@@ -27,6 +28,7 @@ mod blame;
 mod blob;
 mod debug;
 mod failed;
+mod faulted;
 pub(super) mod hardware;
 pub(super) mod held;
 pub(super) mod hog;
@@ -353,6 +355,18 @@ pub(super) const CASES: &[Scenario] = &[
         title: "an engine's reset does not return while an interrupt is served",
         source: "bug check 0x119, 0x10; DxgkDdiResetHwEngine, Remarks; DxgkCbSynchronizeExecution",
         play: snapshot::reset_waits,
+    },
+    Scenario {
+        id: "TE-80",
+        title: "a queue's fault that was raised before the adapter's reset is not reported behind it",
+        source: "DxgkDdiResetFromTimeout, Remarks; DXGKARGCB_NOTIFY_INTERRUPT_DATA, HwQueuePageFaulted",
+        play: faulted::ended,
+    },
+    Scenario {
+        id: "TE-81",
+        title: "work that waits for an engine when the adapter is reset does not run behind the reset",
+        source: "DxgkDdiResetFromTimeout, Remarks; TDR changes in Windows 8, recovery",
+        play: faulted::waiting,
     },
     Scenario {
         id: "TE-61",

@@ -171,6 +171,8 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
         // The OS takes everything that was submitted as completed.
         reported(started, node, completed);
     }
+    // Also those of which nothing ran: the OS has put their devices in error, and frees what they work on.
+    started.gpu.lose_all();
     if started.settings.fault_lose_memory {
         // Every engine holds, or touches nothing.
         started.gpu.host.lose_memory();
