@@ -161,8 +161,8 @@ impl<H: Host> SlotTable<H> {
         Some(self.slots.get(id.index)?.driver.load(Ordering::Relaxed))
     }
 
-    /// Writes words of the plate, each with its place, if that generation is alive. A writer that is overtaken by the end
-    /// of the object may leave words on the plate of the next one. Any IRQL.
+    /// Writes words of the plate, each with its place, if that generation is alive. A writer that is overtaken by the
+    /// end of the object may leave words on the plate of the next one. Any IRQL.
     pub fn show(&self, id: SlotId, words: impl IntoIterator<Item = (usize, u64)>) {
         let Some(slot) = self.slots.get(id.index) else { return };
         if slot.generation.load(Ordering::Relaxed) == id.generation {

@@ -149,8 +149,8 @@ pub struct QueueState {
     pub fence: u64,
     /// The value that it waits for.
     pub wanted: u64,
-    /// Its last turn; the end is 0 before the first. Of one that ended with its work done, or for another's, all but the
-    /// end and the ring's positions is of an earlier turn.
+    /// Its last turn; the end is 0 before the first. Of one that ended with its work done, or for another's, all but
+    /// the end and the ring's positions is of an earlier turn.
     pub turn: Line,
 }
 

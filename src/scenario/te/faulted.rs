@@ -11,8 +11,8 @@ use gpu_wire::packet::Fill;
 use std::time::Duration;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 
-/// A queue faults, and the driver hears its interrupt again only in the adapter's reset: the OS has given up every queue
-/// by then, and none is named behind the reset. One that faults behind it is.
+/// A queue faults, and the driver hears its interrupt again only in the adapter's reset: the OS has given up every
+/// queue by then, and none is named behind the reset. One that faults behind it is.
 pub(super) fn ended(stage: &Stage) -> Played {
     let setup = Setup::default().resets(1).setting("PreemptInBuffers", 1).setting("IdleMilliseconds", 0);
     let setup = setup.with_driver(deaf_until_reset).breaks(&["NT-INT-STORM", "DXG-ISR-DISMISS"]);
@@ -42,8 +42,8 @@ pub(super) fn ended(stage: &Stage) -> Played {
     })
 }
 
-/// Work of two devices waits on an engine, behind a buffer of a third one that never ends, when the adapter is reset: the
-/// OS has given it up, and none of it runs behind the reset.
+/// Work of two devices waits on an engine, behind a buffer of a third one that never ends, when the adapter is reset:
+/// the OS has given it up, and none of it runs behind the reset.
 pub(super) fn waiting(stage: &Stage) -> Played {
     stage.play(Setup::default().resets(1), |scene| {
         let control = controller(scene)?;

@@ -41,8 +41,8 @@ fn held(scene: &Scene, begin: impl FnOnce() -> Played, check: impl FnOnce() -> P
     })
 }
 
-/// While an interrupt of the device could be served, that is while its level is held, the scheduler notes nothing of the
-/// node; then it does, and the reset goes on.
+/// While an interrupt of the device could be served, that is while its level is held, the scheduler notes nothing of
+/// the node; then it does, and the reset goes on.
 pub(super) fn at_the_devices_level(stage: &Stage) -> Played {
     let node = victim(stage);
     let gate = Gate::default();
