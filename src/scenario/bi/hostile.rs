@@ -345,7 +345,6 @@ fn thunks(stage: &Stage) -> Played {
                 }
             }
             good.run(scene, &[])?;
-            drop(ring);
             let process = std::sync::Arc::into_inner(raw.process).context("the only owner")?;
             process.end(End::Terminated);
         }
