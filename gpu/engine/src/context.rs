@@ -91,7 +91,7 @@ pub struct Context<H: Host> {
     /// The context's last state in the node's scheduling log, with the log's era (`scheduling_log::noted`). Read and
     /// written under the log's lock only.
     pub(crate) noted: AtomicU64,
-    /// The adapter resets that the GPU had had when the OS made it.
+    /// The adapter resets that its node had had when the OS made it.
     born: AtomicU64,
 }
 
@@ -240,7 +240,7 @@ impl<H: Host> Context<H> {
         })
     }
 
-    /// The GPU has had so many adapter resets by now.
+    /// It was made, and its node has had so many adapter resets by now.
     pub(crate) fn is_born(&self, resets: u64) {
         self.born.store(resets, Ordering::Relaxed);
     }

@@ -82,8 +82,6 @@ pub struct Gpu<H: Host> {
     pub policy: Box<Policy>,
     /// What is connected in the global model.
     pub global: GlobalDoorbell<H>,
-    /// Adapter resets so far.
-    resets: AtomicU64,
     next_space: AtomicU64,
     pub(crate) next_ticket: AtomicU64,
 }
@@ -109,7 +107,6 @@ impl<H: Host> Gpu<H> {
             hang_after: AtomicU64::new(0),
             policy: try_box(Policy::new())?,
             global: GlobalDoorbell::new(),
-            resets: AtomicU64::new(0),
             next_space: AtomicU64::new(1),
             next_ticket: AtomicU64::new(1),
         })
@@ -180,19 +177,14 @@ impl<H: Host> Gpu<H> {
 
     /// A context was made, which no engine has seen.
     pub fn take_in(&self, context: &Context<H>) {
-        context.is_born(self.resets());
+        context.is_born(self.nodes[context.node].resets.load(Ordering::Acquire));
     }
 
     /// Every context that there is, is lost from now on: its queues have no turn any more. While every engine holds.
     pub fn lose_all(&self) {
-        if !self.mutation.is(Mutation::RunsLost) {
-            self.resets.fetch_add(1, Ordering::AcqRel);
+        for node in self.nodes.iter().filter(|_| !self.mutation.is(Mutation::RunsLost)) {
+            node.resets.fetch_add(1, Ordering::AcqRel);
         }
-    }
-
-    /// Adapter resets so far.
-    pub(crate) fn resets(&self) -> u64 {
-        self.resets.load(Ordering::Acquire)
     }
 
     /// Asks for a context's suspension; [`Suspend::Pending`] is answered by a notice.

@@ -111,7 +111,7 @@ impl<H: Host> Core<H> {
     }
 
     fn take_turn(&mut self, gpu: &Gpu<H>, node: &Node<H>, queue: &Shared<Queue<H>>) -> Step {
-        queue.context.outlives(gpu.resets());
+        queue.context.outlives(node.resets.load(Ordering::Acquire));
         if queue.state() != State::Active || !queue.context.is_runnable() {
             // A suspended context's queues become ready again when it is resumed.
             if queue.state() != State::Active {
