@@ -1,6 +1,6 @@
 //! What waits for the level of the device in a recovery: the scheduler's snapshot, and the driver's reset.
 
-use super::super::{Played, Scene, Stage, same};
+use super::super::{Played, Scene, Setup, Stage, same};
 use super::hardware::{controller, force, recovered, works};
 use super::held::Spinner;
 use super::{Hog, client, is_lost, only_reset, packet_resets, stubborn, victim};
@@ -95,8 +95,9 @@ pub(super) fn reset_waits(stage: &Stage) -> Played {
     if stage.rung() == 0 {
         return Ok(());
     }
+    // The reset is asked for, and no timeout comes before it, however busy the machine is.
     stage
-        .play(stubborn().resets(1), |scene| {
+        .play(Setup::default().resets(1), |scene| {
             let (control, raw) = (controller(scene)?, client(scene, "hangs")?);
             let _hog = Spinner::new(scene, &raw)?;
             std::thread::scope(|scope| -> Played {
