@@ -4,7 +4,8 @@ use anyhow::{Result, anyhow, bail, ensure};
 use gpu_engine::counters::Totals;
 use gpu_engine::trace::Event;
 use gpu_wire::debug_blob::{
-    CONTROLS, ENDS, LINE, Line, NAME, NO_NODE, OBJECTS, PHASES, SIGNATURE, STREAMS, Section, WHY, kind, sections,
+    CONTROLS, ENDS, FenceState, LINE, Line, NAME, NO_NODE, OBJECTS, PHASES, QueueState, SIGNATURE, STREAMS, Section,
+    WHY, kind, sections,
 };
 use std::fmt::Write;
 
@@ -157,6 +158,22 @@ fn tell(section: &Section<'_>, text: &mut Text) -> Result<()> {
                 text.line(&format!("  {number}"), &format!("{event:?} {argument:#x}"));
             }
         }
+        kind::QUEUE => tell_queue(&QueueState::from_words(core::array::from_fn(|at| section.word(at))), text)?,
+        kind::FENCE => {
+            let state = FenceState::from_words(core::array::from_fn(|at| section.word(at)));
+            text.line("", "");
+            let FenceState { number, fence, opened, .. } = state;
+            text.line("fence", &format!("{fence:#x}, number {number}, opened {opened} times"));
+            if state.address != 0 {
+                text.line("  value at", &format!("{:#x}", state.address));
+            }
+            if state.from_cpu != 0 {
+                text.line("  from the processor", &format!("{:#x}", state.from_cpu));
+            }
+            if state.always_signaled != 0 {
+                text.line("  waits for it", "pass: its device is in error");
+            }
+        }
         other => {
             let count = section.words().count() + section.missing;
             text.line(&format!("section {other}"), &format!("{count} words that this command does not know"));
@@ -178,6 +195,33 @@ fn tell_head(section: &Section<'_>, text: &mut Text) -> Result<()> {
     text.line("stopped", &halted);
     text.count("rung", rung);
     text.count("nodes", nodes);
+    Ok(())
+}
+
+/// A queue, and its last turn. Of one that is done, or gave way, only the end and the ring's positions are new.
+fn tell_queue(state: &QueueState, text: &mut Text) -> Result<()> {
+    let QueueState { number, node, flags, progress, ring, bytes, fence, wanted, turn } = *state;
+    text.line("", "");
+    let from = if flags & 1 == 0 { "the kernel" } else { "user mode" };
+    let (queue, context) = (turn.queue, turn.context);
+    text.line("queue", &format!("{queue:#x} of context {context:#x}, number {number}, node {node}, from {from}"));
+    let kind = if flags & 2 == 0 { "" } else { ", a native fence" };
+    text.line("  progress at", &format!("{progress:#x}{kind}"));
+    if ring != 0 {
+        let (consumed, published) = (turn.ring & u64::from(u32::MAX), turn.ring >> 32);
+        let at = format!("{ring:#x}, {bytes} bytes, consumed to {consumed:#x}, published to {published:#x}");
+        text.line("  ring at", &at);
+    }
+    let last = match turn.end {
+        0 => "none".to_owned(),
+        1 | 2 => words_of("end", turn.end, &ENDS)?.to_owned(),
+        // The queue is named, and so is its ring.
+        _ => line_in_words(&Line { queue: 0, context: 0, ring: 0, ..turn })?,
+    };
+    text.line("  last turn", &last);
+    if fence != 0 {
+        text.line("  waits for fence", &format!("{fence:#x} to be {wanted:#x}"));
+    }
     Ok(())
 }
 
@@ -220,7 +264,7 @@ fn words_of(what: &str, word: u64, names: &[&'static str]) -> Result<&'static st
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpu_wire::debug_blob::Writer;
+    use gpu_wire::debug_blob::{FENCE, QUEUE, Writer};
 
     fn head(halted: u64) -> [u64; 6] {
         [0x141, 6, 0, halted, 3, 1]
@@ -228,7 +272,7 @@ mod tests {
 
     /// A blob of one node that is held, on which a queue hung.
     fn blob_of(head: [u64; 6]) -> Vec<u8> {
-        let mut buffer = [0; 1024];
+        let mut buffer = [0; 2048];
         let mut writer = Writer::new(&mut buffer);
         writer.section(kind::HEAD, 6, head);
         writer.section(kind::GUILTY, 3, [2, 0x500, 7]);
@@ -238,6 +282,16 @@ mod tests {
         let counters = (0..Totals::NAMES.len() as u64).map(|n| n * 10);
         writer.section(kind::COUNTERS, Totals::NAMES.len() as u32 + 1, [0].into_iter().chain(counters));
         writer.section(kind::TRACE, 4, [0, 17, 9, 5]);
+        let of_ring =
+            QueueState { number: 5, flags: 3, progress: 0x9000, ring: 0x8000, bytes: 4096, ..QueueState::default() };
+        let waits = QueueState { fence: 0x700, wanted: 12, turn: Line { ring: 8 | 24 << 32, ..line }, ..of_ring };
+        let done = QueueState { turn: Line { queue: 0x410, end: 1, ..Line::default() }, ..QueueState::default() };
+        for queue in [waits, done] {
+            writer.section(kind::QUEUE, QUEUE as u32, queue.words());
+        }
+        let fence =
+            FenceState { number: 6, fence: 0x700, opened: 2, address: 0xA000, always_signaled: 1, from_cpu: 11 };
+        writer.section(kind::FENCE, FENCE as u32, fence.words());
         writer.section(99, 2, [1, 2]);
         let used = writer.used();
         buffer[..used].to_vec()
@@ -263,6 +317,17 @@ mod tests {
                 "  before                a queue (waits for a fence), queue 0x400, context 0x500",
                 "  rings                 10",
                 "  17                    Complete 0x5",
+                "queue                   0x400 of context 0x500, number 5, node 0, from user mode",
+                "  progress at           0x9000, a native fence",
+                "  ring at               0x8000, 4096 bytes, consumed to 0x8, published to 0x18",
+                "  last turn             a queue (waits for a fence), next packet at 0x10000",
+                "  waits for fence       0x700 to be 0xc",
+                "queue                   0x410 of context 0x0, number 0, node 0, from the kernel",
+                "  last turn             done",
+                "fence                   0x700, number 6, opened 2 times",
+                "  value at              0xa000",
+                "  from the processor    0xb",
+                "  waits for it          pass: its device is in error",
                 "section 99              2 words",
             ] {
                 assert!(text.contains(line), "no '{line}' in\n{text}");
@@ -331,6 +396,6 @@ mod tests {
     #[test]
     fn something_else_is_refused() {
         assert!(decode(b"MZ").unwrap_err().to_string().contains("no Fencepost debug blob"));
-        assert!(decode(b"FNCPDBG\x02").unwrap_err().to_string().contains("another version"));
+        assert!(decode(b"FNCPDBG\x03").unwrap_err().to_string().contains("another version"));
     }
 }

@@ -13,12 +13,12 @@ const CASES: &[(&str, &[&str])] = &[
     ("two-device", &["TE-03", "TE-04", "TE-17", "TE-61"]),
     ("long-no-tdr", &["TE-07", "TE-20", "TE-62"]),
     ("long-tdr", &["TE-08", "TE-63"]),
-    ("police-ddi", &["BI-19"]),
+    ("police-ddi", &["BI-19", "TE-76"]),
     ("large-payload", &["TE-09", "TE-64"]),
     ("lockout", &["TA-06", "TA-07"]),
     ("preemption", &["TA-11", "TE-26", "TE-65"]),
-    ("granularity", &["TE-41", "TE-42"]),
-    ("escalation", &["TE-10", "TE-12", "TE-16", "TE-35", "TA-01"]),
+    ("granularity", &["TE-41", "TE-42", "TE-74"]),
+    ("escalation", &["TE-10", "TE-12", "TE-16", "TE-35", "TE-75", "TA-01"]),
     ("storm", &["TE-27"]),
 ];
 
@@ -27,11 +27,13 @@ pub fn cases(id: &str) -> &'static [&'static str] {
     CASES.iter().find(|(of, _)| *of == id).map_or(&[], |(_, cases)| *cases)
 }
 
-/// The list of `jobs`, four lines each.
+/// The list of `jobs`: of each its names, its criterion with its source, the kit's jobs, and the cases.
 pub fn list(jobs: &[&Job]) -> String {
     let line = |job: &Job| {
-        let cases = cases(job.id).join(" ");
-        format!("{:14}{}\n      {}\n      {}\n      {cases}\n", job.id, job.name, job.criterion, job.source)
+        let Job { id, name, criterion, source, kit, published, .. } = job;
+        let kit: String = kit.iter().map(|name| format!("      kit: {name}\n")).collect();
+        let cases = cases(id).join(" ");
+        format!("{id:14}{name}\n      {criterion}\n      {source}\n{kit}      published: {published}\n      {cases}\n")
     };
     jobs.iter().copied().map(line).collect()
 }
@@ -56,5 +58,12 @@ mod tests {
             assert_eq!(find(job.name).map(|found| found.id), Some(job.id));
         }
         assert!(find("no-such-job").is_none());
+        // The kit's own names find them as well, and none is there twice.
+        let kit: Vec<_> = JOBS.iter().flat_map(|job| job.kit.iter().map(move |name| (*name, job.id))).collect();
+        assert_eq!((kit.len(), kit.iter().map(|(name, _)| name).collect::<BTreeSet<_>>().len()), (21, 21));
+        for (name, id) in kit {
+            assert_eq!(find(name).map(|found| found.id), Some(id), "{name}");
+        }
+        assert!(JOBS.iter().all(|job| !job.published.is_empty()));
     }
 }

@@ -267,7 +267,10 @@ fn a_job_has_a_verdict_on_each_rung_and_fails_with_a_case() {
         let value: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         let verdicts = value["results"].as_array().unwrap().clone();
         let told: Vec<_> = verdicts.iter().map(|one| (one["rung"].as_u64(), one["status"].clone())).collect();
-        assert_eq!(value["requirement"], "Device.Graphics...TDRResiliency");
+        assert_eq!(value["requirement"], "Device.Graphics.WDDM12.Render.TDRResiliency");
+        let (kit, published) = (&verdicts[0]["kit"], verdicts[0]["published"].as_str().unwrap_or_default());
+        assert!(kit[0].as_str().is_some_and(|name| name.starts_with("TDR2 - ")), "{kit}");
+        assert!(published.contains("no criterion"), "{published}");
         (output.status.code(), told)
     };
     let (code, told) = play(&[]);

@@ -25,6 +25,11 @@ pub struct Job {
     pub criterion: &'static str,
     /// Where that stands.
     pub source: &'static str,
+    /// The kit's jobs that it stands for, by their whole names: variants of one that it does not tell apart, or that
+    /// differ in what this adapter has not (graphics from compute, a desktop).
+    pub kit: &'static [&'static str],
+    /// What the kit's page says of when they pass.
+    pub published: &'static str,
     /// What of it runs on Windows, too.
     pub portable: Option<&'static Portable>,
 }
@@ -51,7 +56,8 @@ impl Portable {
     }
 }
 
-/// The job with this short name, letters of either case.
+/// The job with this name: its short one, its whole one, or that of one of the kit's; letters of either case.
 pub fn find(id: &str) -> Option<&'static Job> {
-    JOBS.iter().find(|job| job.id.eq_ignore_ascii_case(id) || job.name.eq_ignore_ascii_case(id))
+    let is_called = |name: &str| name.eq_ignore_ascii_case(id);
+    JOBS.iter().find(|job| is_called(job.id) || is_called(job.name) || job.kit.iter().any(|name| is_called(name)))
 }

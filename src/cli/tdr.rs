@@ -39,6 +39,10 @@ struct Verdict {
     name: &'static str,
     criterion: &'static str,
     source: &'static str,
+    /// The kit's jobs that it stands for.
+    kit: &'static [&'static str],
+    /// What the kit's page says of when they pass.
+    published: &'static str,
     rung: u8,
     status: Status,
     results: Vec<Outcome>,
@@ -105,8 +109,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             for case in cases(job.id).iter().filter(|id| u64::from(rung) < u64::from(lowest(id).0)) {
                 println!("      {case}: not played on this rung; needs rung {}", lowest(case).0);
             }
-            let Job { id, name, criterion, source, .. } = **job;
-            verdicts.push(Verdict { id, name, criterion, source, rung, status, results });
+            let Job { id, name, criterion, source, kit, published, .. } = **job;
+            verdicts.push(Verdict { id, name, criterion, source, kit, published, rung, status, results });
         }
     }
     let count = |status| verdicts.iter().filter(|verdict| verdict.status == status).count();

@@ -9,6 +9,8 @@
 //! | `bi/hogs.rs` | one process keeps a node busy |
 //! | `bi/pairs.rs` | functions of two processes side by side |
 //! | `bi/testing.rs` | command buffers of kernel-mode tests |
+//! | `bi/privilege.rs` | what only paging buffers may hold |
+//! | `bi/worker.rs` | a process that works on every rung |
 //! | `bi/at.rs` | calls with records in shared user memory |
 
 mod at;
@@ -16,8 +18,10 @@ mod crowd;
 mod hogs;
 mod hostile;
 mod pairs;
+mod privilege;
 mod rings;
 mod testing;
+mod worker;
 
 use super::db::{RingQueue, Room, denied, joined, raw};
 use super::raw::Thunk;
@@ -32,18 +36,27 @@ use wddm_abi::{
     Plain,
 };
 
-pub(super) const CASES: &[Scenario] =
-    &joined::<
-        {
-            OWN.len()
-                + rings::CASES.len()
-                + hostile::CASES.len()
-                + crowd::CASES.len()
-                + hogs::CASES.len()
-                + pairs::CASES.len()
-                + testing::CASES.len()
-        },
-    >(&[OWN, rings::CASES, hostile::CASES, crowd::CASES, hogs::CASES, pairs::CASES, testing::CASES]);
+pub(super) const CASES: &[Scenario] = &joined::<
+    {
+        OWN.len()
+            + rings::CASES.len()
+            + hostile::CASES.len()
+            + crowd::CASES.len()
+            + hogs::CASES.len()
+            + pairs::CASES.len()
+            + testing::CASES.len()
+            + privilege::CASES.len()
+    },
+>(&[
+    OWN,
+    rings::CASES,
+    hostile::CASES,
+    crowd::CASES,
+    hogs::CASES,
+    pairs::CASES,
+    testing::CASES,
+    privilege::CASES,
+]);
 
 const STATUS: &str = "D3DKMTCreateNativeFence, D3DKMTCreateDoorbell, D3DKMTNotifyWorkSubmission, Return value";
 

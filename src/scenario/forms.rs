@@ -5,6 +5,7 @@ const RENDER_ONLY: &[(&str, &str)] = &[
     ("ST-50", "it is about answers that a compute-only driver is not asked for, flip capabilities among them"),
     ("ST-54", "it asks for types that a compute-only driver must refuse"),
     ("TA-12", "it is about a driver that resets no engines, and a compute-only driver must"),
+    ("TE-71", "it is about DxgkDdiQueryCurrentFence, which a compute-only driver must not have"),
     ("DD-04", "it is about DxgkDdiQueryCurrentFence, which a compute-only driver must not have"),
 ];
 

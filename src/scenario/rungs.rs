@@ -12,7 +12,8 @@ const NEEDS: &[Need] = &[
         "WS-01", "WS-02", "WS-03", "WS-04", "WS-05", "WS-06", "WS-08", "WS-09", "WS-10", "WS-11", "WS-13",
         "WS-14", "WS-15", "WS-17", "WS-18", "WS-19", "WS-22", "DB-24", "DB-28", "XA-04", "XA-11", "CL-01",
         "CL-02", "CL-03", "CL-06", "CL-07", "CL-08", "CL-09", "CL-11", "CL-12", "CL-15", "CL-17", "CL-18",
-        "BI-13", "BI-17", "BI-19", "BI-20",
+        "BI-13", "BI-17", "BI-19", "BI-20", "BI-52",
+        "BI-14", "BI-15", "BI-18", "BI-21", "BI-41", "BI-42", "BI-47", "BI-48",
     ]),
     (0, "it is about paging, or calls that are refused before the driver is reached", &["WS-25", "BI-01", "BI-03"]),
     (0, "it is about fences and logs that the adapter is not asked for: it chooses its features itself", &[
@@ -32,10 +33,11 @@ const NEEDS: &[Need] = &[
     (0, "it hangs a packet node, which every rung has", &[
         "TE-01", "TE-02", "TE-03", "TE-04", "TE-06", "TE-07", "TE-08", "TE-09", "TE-10", "TE-21", "TE-28", "TE-29",
         "TE-30", "TE-31", "TE-41", "TE-42", "TE-12", "TE-26", "TE-27", "TE-33", "TE-34", "TE-35", "TE-36", "TE-43",
-        "TE-66", "TE-50", "TE-51", "TE-52", "TE-53",
+        "TE-66", "TE-50", "TE-51", "TE-52", "TE-53", "TE-71", "TE-72", "TE-73", "TE-74", "TE-76", "TE-78", "TE-79",
+        "TE-81",
     ]),
     (0, "it resets the adapter, which every rung has", &[
-        "TA-01", "TA-03", "TA-04", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13", "TE-45",
+        "TA-01", "TA-03", "TA-04", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13", "TE-45", "TE-75",
         "TA-20", "TA-21", "TA-22",
     ]),
     (0, "it takes the power from the device, which every rung has", &["RP-10"]),
@@ -43,8 +45,8 @@ const NEEDS: &[Need] = &[
         "TE-19", "TE-20", "TE-23", "TE-24", "TE-32", "TE-61", "TE-62", "TE-63", "TE-64", "TE-65",
     ]),
     (1, "it makes hardware queues, or contexts for them", &[
-        "TE-14", "TE-15", "TE-16", "TE-44", "TE-46", "TE-47",
-        "DB-15", "DB-50", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19", "BI-51",
+        "TE-14", "TE-15", "TE-16", "TE-44", "TE-46", "TE-47", "TE-80",
+        "DB-15", "DB-50", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19", "BI-51", "BI-44",
         "DB-56", "DB-57", "DB-58", "DB-59", "DB-60",
     ]),
     (1, "it reads the logs of nodes that schedule in hardware", &["DD-11"]),
@@ -54,20 +56,20 @@ const NEEDS: &[Need] = &[
         "NF-16", "NF-17", "NF-18", "NF-19", "NF-20", "NF-22", "NF-23", "NF-24", "NF-25", "NF-26", "NF-27",
         "NF-28", "NF-29", "NF-30", "NF-31", "WS-24", "WS-27", "MR-04", "MR-14", "MR-16", "MR-18", "MR-19", "MR-20", "MR-21", "DB-36",
         "XA-01", "XA-02", "XA-03", "XA-06", "XA-07", "XA-09", "XA-10", "XA-13", "XA-14", "XA-17", "MF-09",
-        "MF-16", "BI-08", "BI-42", "CL-10", "CL-13", "CL-14", "CL-20",
+        "MF-16", "BI-08", "CL-10", "CL-13", "CL-14", "CL-20",
     ]),
     (3, "it counts interrupts of native fences that queues wait for by themselves: on lower rungs the OS waits", &[
         "WS-26", "MR-01", "MR-02", "MR-03", "MR-06", "MR-07", "MR-08", "MR-09", "MR-10", "MR-11", "MR-15",
         "MR-17", "XA-12",
     ]),
-    (3, "it hangs queues for doorbells, or resets them", &["TE-17", "TE-18", "TA-05"]),
+    (3, "it hangs queues for doorbells, or resets them", &["TE-17", "TE-18", "TA-05", "TE-77"]),
     (3, "it takes the power from a device with doorbells", &["RP-05", "RP-06"]),
     (3, "it makes a queue for doorbells: its probes, its second kind of queue, or its rings", &[
         "WS-21", "WS-23", "DB-01", "DB-02", "DB-03", "DB-04", "DB-05", "DB-06", "DB-07", "DB-08", "DB-10",
         "DB-11", "DB-12", "DB-13", "DB-14", "DB-16", "DB-18", "DB-19", "DB-20", "DB-22", "DB-25", "DB-26",
         "DB-29", "DB-30", "DB-32", "DB-33", "DB-34", "DB-35", "DB-37", "DB-38", "DB-39", "DB-40", "DB-41", "DB-42", "DB-43", "DB-44",
         "DB-45", "DB-46", "DB-47", "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-04", "BI-05", "BI-06", "BI-09",
-        "BI-10", "BI-11", "BI-14", "BI-15", "BI-18", "BI-21", "BI-41", "BI-43", "BI-44", "BI-45", "BI-46", "BI-47", "BI-48", "BI-49", "BI-50", "ST-67", "DD-05", "DD-07",
+        "BI-10", "BI-11", "BI-43", "BI-45", "BI-46", "BI-49", "BI-50", "ST-67", "DD-05", "DD-07",
         "DD-14", "DD-16", "DD-18", "DD-20", "DD-21",
     ]),
     (3, "it reads fence logs, which queues for doorbells have", &[

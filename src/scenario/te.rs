@@ -14,17 +14,26 @@
 //! | `te/failed.rs` | resets of packet engines that fail |
 //! | `te/stopped.rs` | stops with an engine that never answers |
 //! | `te/debug.rs` | debug information |
+//! | `te/blob.rs` | every queue and fence in the debug blob |
 //! | `te/blame.rs` | contexts that are late, and those behind a hang |
+//! | `te/faulted.rs` | a queue's fault that an adapter's reset ends |
 //! | `te/held.rs` | what was raised before a reset |
 //! | `te/notices.rs` | notices of a hang that is being recovered from |
 //! | `te/dependents.rs` | engines that a reset takes along |
 //! | `te/faults.rs` | page faults that ask for a reset |
+//! | `te/answers.rs` | what the driver answers about a node |
+//! | `te/replaced.rs` | memory that runs out where a node gets another engine |
+//! | `te/policed.rs` | long packets while each call is timed |
+//! | `te/snapshot.rs` | what waits for the device's level in a recovery |
 //! | `te/storm.rs` | resets at random points |
 
+mod answers;
 mod blame;
+mod blob;
 mod debug;
 mod dependents;
 mod failed;
+mod faulted;
 pub(super) mod faults;
 pub(super) mod hardware;
 pub(super) mod held;
@@ -34,6 +43,9 @@ mod long;
 mod notices;
 mod packets;
 mod paging;
+mod policed;
+mod replaced;
+mod snapshot;
 mod stopped;
 pub(super) mod storm;
 mod unaffected;
@@ -317,6 +329,77 @@ pub(super) const CASES: &[Scenario] = &[
         title: "page faults that ask for a reset of the engine or of the adapter, of packets and of queues",
         source: "DXGK_PAGE_FAULT_FLAGS; DXGK_TDR_TYPE, ENGINE_PAGE_FAULT, PAGE_FAULT",
         play: faults::resets,
+    },
+    Scenario {
+        id: "TE-71",
+        title: "the fence that the driver says is over is none from before an engine's reset, or before a fault",
+        source: "DxgkDdiQueryCurrentFence (the most recently completed submission fence); TDR changes in Windows 8, \
+                LastAbortedFenceId",
+        play: answers::last_over,
+    },
+    Scenario {
+        id: "TE-72",
+        title: "an engine that is idle or only busy responds; one that was asked to come off and cannot does not",
+        source: "DxgkDdiQueryEngineStatus; DXGK_ENGINESTATUS, Responsive",
+        play: answers::responsive,
+    },
+    Scenario {
+        id: "TE-73",
+        title: "a packet that comes back goes on in its middle with the flag Resubmission alone; without it, it begins",
+        source: "DXGK_SUBMITCOMMANDFLAGS, Resubmission; GPU preemption (request mid-DMA buffer preemption)",
+        play: answers::resubmitted,
+    },
+    Scenario {
+        id: "TE-74",
+        title: "packets come off where the preemption granularity says: in their middle, or at the end of their buffer",
+        source: "DXGK_DRIVERCAPS, PreemptionCaps; D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY",
+        play: answers::granularity,
+    },
+    Scenario {
+        id: "TE-75",
+        title: "memory runs out where the adapter's reset replaces an engine: the reset succeeds, and a later one \
+                replaces it",
+        source: "DxgkDdiResetFromTimeout, Return value",
+        play: replaced::sweep,
+    },
+    Scenario {
+        id: "TE-76",
+        title: "long packets, reset and not, while no call of the driver may take 250 ms; one that waits for an engine \
+                that never answers ends within TdrDdiDelay",
+        source: "WHLK, TDR2, PoliceDdi; Testing and debugging TDR, TdrDdiDelay",
+        play: policed::long,
+    },
+    Scenario {
+        id: "TE-77",
+        title: "the debug blob tells of every queue, with its ring, its last turn and the fence that it waits for, and of \
+                every fence",
+        source: "DxgkDdiCollectDbgInfo; TDR debuggability improvements",
+        play: blob::objects,
+    },
+    Scenario {
+        id: "TE-78",
+        title: "the scheduler notes what it knows of a node that timed out at the device's level, not while an interrupt \
+                is served",
+        source: "TDR changes in Windows 8, step 3",
+        play: snapshot::at_the_devices_level,
+    },
+    Scenario {
+        id: "TE-79",
+        title: "an engine's reset does not return while an interrupt is served",
+        source: "bug check 0x119, 0x10; DxgkDdiResetHwEngine, Remarks; DxgkCbSynchronizeExecution",
+        play: snapshot::reset_waits,
+    },
+    Scenario {
+        id: "TE-80",
+        title: "a queue's fault that was raised before the adapter's reset is not reported behind it",
+        source: "DxgkDdiResetFromTimeout, Remarks; DXGKARGCB_NOTIFY_INTERRUPT_DATA, HwQueuePageFaulted",
+        play: faulted::ended,
+    },
+    Scenario {
+        id: "TE-81",
+        title: "work that waits for an engine when the adapter is reset does not run behind the reset",
+        source: "DxgkDdiResetFromTimeout, Remarks; TDR changes in Windows 8, recovery",
+        play: faulted::waiting,
     },
     Scenario {
         id: "TE-61",

@@ -133,6 +133,7 @@ const TABLE: &[(Mutation, &[By])] = &[
     (ResumeRaisesNothing, &[Cases(&["TE-44"])]),
     (ReportsOldHang, &[Cases(&["TE-44"])]),
     (KeepsLost, &[Cases(&["TE-45"])]),
+    (RunsLost, &[Cases(&["TE-81"])]),
     (RestartRaisesNothing, &[Cases(&["TE-45"])]),
     (LeavesBusyQueue, &[Cases(&["BI-51"])]),
     (WatchesDestroyed, &[Engine("limits::a_destroyed_queue_is_not_watched")]),

@@ -47,6 +47,8 @@ mod program {
         name: &'static str,
         criterion: &'static str,
         source: &'static str,
+        kit: &'static [&'static str],
+        published: &'static str,
         status: &'static str,
         reason: String,
         ms: u128,
@@ -94,9 +96,11 @@ mod program {
         };
         println!("{REQUIREMENT}");
         if arguments.list {
-            for Job { id, name, criterion, source, portable } in jobs {
+            for Job { id, name, criterion, source, kit, published, portable } in jobs {
                 let part = if portable.is_some() { "portable" } else { "over the model alone" };
                 println!("{id:14}{name} ({part})\n      {criterion}\n      {source}");
+                kit.iter().for_each(|name| println!("      kit: {name}"));
+                println!("      published: {published}");
             }
             return Ok(true);
         }
@@ -115,8 +119,9 @@ mod program {
             if !reason.is_empty() {
                 println!("      {reason}");
             }
-            let Job { id, name, criterion, source, .. } = *job;
-            results.push(Verdict { id, name, criterion, source, status, reason, ms: begun.elapsed().as_millis() });
+            let Job { id, name, criterion, source, kit, published, .. } = *job;
+            let ms = begun.elapsed().as_millis();
+            results.push(Verdict { id, name, criterion, source, kit, published, status, reason, ms });
         }
         let held = results.iter().all(|verdict| verdict.status != "FAIL");
         if let Some(path) = &arguments.json {

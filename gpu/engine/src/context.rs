@@ -91,6 +91,8 @@ pub struct Context<H: Host> {
     /// The context's last state in the node's scheduling log, with the log's era (`scheduling_log::noted`). Read and
     /// written under the log's lock only.
     pub(crate) noted: AtomicU64,
+    /// The adapter resets that its node had had when the OS made it.
+    born: AtomicU64,
 }
 
 /// What [`Context::suspend`] found.
@@ -121,6 +123,7 @@ impl<H: Host> Context<H> {
             grace_same: AtomicU64::new(0),
             grace_lower: AtomicU64::new(0),
             noted: AtomicU64::new(0),
+            born: AtomicU64::new(0),
         }
     }
 
@@ -235,6 +238,18 @@ impl<H: Host> Context<H> {
                 true
             }
         })
+    }
+
+    /// It was made, and its node has had so many adapter resets by now.
+    pub(crate) fn is_born(&self, resets: u64) {
+        self.born.store(resets, Ordering::Relaxed);
+    }
+
+    /// Engine: loses its state where an adapter reset came behind its birth: the OS has given up all that there was.
+    pub(crate) fn outlives(&self, resets: u64) {
+        if self.born.load(Ordering::Relaxed) != resets && self.is_runnable() {
+            self.lose();
+        }
     }
 
     /// Its state is gone.

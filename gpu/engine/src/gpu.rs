@@ -175,6 +175,18 @@ impl<H: Host> Gpu<H> {
         self.nodes[node].admit()
     }
 
+    /// A context was made, which no engine has seen.
+    pub fn take_in(&self, context: &Context<H>) {
+        context.is_born(self.nodes[context.node].resets.load(Ordering::Acquire));
+    }
+
+    /// Every context that there is, is lost from now on: its queues have no turn any more. While every engine holds.
+    pub fn lose_all(&self) {
+        for node in self.nodes.iter().filter(|_| !self.mutation.is(Mutation::RunsLost)) {
+            node.resets.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
     /// Asks for a context's suspension; [`Suspend::Pending`] is answered by a notice.
     pub fn suspend(&self, context: &Shared<Context<H>>, fence: u64) -> Suspend {
         let answer = context.suspend(fence);

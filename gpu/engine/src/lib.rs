@@ -60,6 +60,7 @@ mod ops;
 pub mod outbox;
 pub mod packet_context;
 pub mod packet_node;
+pub mod plate;
 pub mod publication;
 pub mod queue;
 mod reports;

@@ -18,6 +18,7 @@
 //! - [`Mutation::KeepsAborted`], [`Mutation::KeepsLost`], [`Mutation::ReportsOldHang`],
 //!   [`Mutation::ResetRaisesNothing`], [`Mutation::ResumeRaisesNothing`], [`Mutation::RestartRaisesNothing`]: what a
 //!   reset takes out of a mailbox, or raises again, lies between an engine and its interrupt.
+//! - [`Mutation::RunsLost`]: what an engine still runs behind a reset, it has from calls before that.
 //! - [`Mutation::WatchesDestroyed`], [`Mutation::BelievesWritePointer`], [`Mutation::StarvedKeepsWindows`],
 //!   [`Mutation::RunsWhenFull`], [`Mutation::KernelQueueStays`]: what an engine looks at, keeps or runs between calls.
 //! - [`Mutation::LeavesBusyQueue`]: what is left out is a wait for an engine, behind the marks that a call has set.
@@ -127,6 +128,8 @@ gpu_word::mutations! {
     RestartRaisesNothing = 69,
     /// An engine that was found to hang is told of behind its reset.
     ReportsOldHang = 70,
+    /// Contexts from before an adapter reset run behind it.
+    RunsLost = 110,
     /// Time for which an engine's thread rests counts as work, of which it may do so much in a period.
     RestsAreWork = 96,
     /// F1 is said to be reached before the engine has taken its last look, for which it takes its time.

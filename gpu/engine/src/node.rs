@@ -87,6 +87,8 @@ pub struct Node<H: Host> {
     interrupted: H::Lock<Option<Shared<Queue<H>>>>,
     /// The reset under way is the adapter's: what the engine has still to report of contexts and queues is over, too.
     pub loses_everything: AtomicBool,
+    /// Adapter resets so far.
+    pub(crate) resets: AtomicU64,
     /// Queues and contexts of this node: room that the lists must have.
     members: Members,
     /// Highest flush that this engine served.
@@ -141,6 +143,7 @@ impl<H: Host> Node<H> {
             watching_changes: AtomicU64::new(0),
             interrupted: H::Lock::new(None),
             loses_everything: AtomicBool::new(false),
+            resets: AtomicU64::new(0),
             members: Members::new()?,
             flushed: AtomicU64::new(0),
             retry_interrupt: AtomicBool::new(false),

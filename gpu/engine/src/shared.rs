@@ -274,6 +274,16 @@ impl<T> GrowOnly<T> {
         Ok(index as u32)
     }
 
+    /// Indices that were taken, of entries that are there or about to be.
+    pub fn len(&self) -> usize {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether none was.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The entry at `index`, if it was pushed.
     pub fn get(&self, index: u32) -> Option<&T> {
         let index = index as usize;

@@ -5,6 +5,9 @@
 //! moment of notifying, and only if the slot still has that generation. [`SlotTable::kill`] runs under the interrupt
 //! lock (`DxgkCbSynchronizeExecution`), so after it returned no interrupt can name the object.
 //!
+//! A slot also has a *plate*: words of its object that debug information shows. It may be written and read at any IRQL,
+//! and lives as long as the table does, whatever becomes of the object.
+//!
 //! Source: *Native GPU fence object*, "Native fence signaled interrupt".
 
 use crate::NoMemory;
@@ -37,6 +40,9 @@ impl SlotId {
     }
 }
 
+/// Words of a plate.
+pub const PLATE: usize = 17;
+
 struct Slot<W: Exchange> {
     /// Odd: alive. Raised by one at allocate and at kill.
     generation: AtomicU32,
@@ -46,13 +52,15 @@ struct Slot<W: Exchange> {
     handle: AtomicU64,
     /// The driver's own handle, once it is known.
     driver: AtomicU64,
+    /// What debug information shows of the object.
+    plate: [AtomicU64; PLATE],
 }
 
 impl<W: Exchange> Slot<W> {
     /// A slot that was never used, with no notice `pending`.
     fn new(pending: W) -> Self {
         let (handle, driver) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { generation: AtomicU32::new(0), pending, handle, driver }
+        Self { generation: AtomicU32::new(0), pending, handle, driver, plate: Default::default() }
     }
 }
 
@@ -107,6 +115,7 @@ impl<H: Host> SlotTable<H> {
         slot.handle.store(handle, Ordering::Relaxed);
         slot.driver.store(0, Ordering::Relaxed);
         slot.pending.store(0, Ordering::Relaxed);
+        slot.plate.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         let generation = slot.generation.fetch_add(1, Ordering::Release).wrapping_add(1);
         Ok(SlotId { index, generation })
     }
@@ -150,6 +159,32 @@ impl<H: Host> SlotTable<H> {
     pub fn driver_handle(&self, id: SlotId) -> Option<u64> {
         self.handle(id)?;
         Some(self.slots.get(id.index)?.driver.load(Ordering::Relaxed))
+    }
+
+    /// Writes words of the plate, each with its place, if that generation is alive. A writer that is overtaken by the
+    /// end of the object may leave words on the plate of the next one. Any IRQL.
+    pub fn show(&self, id: SlotId, words: impl IntoIterator<Item = (usize, u64)>) {
+        let Some(slot) = self.slots.get(id.index) else { return };
+        if slot.generation.load(Ordering::Relaxed) == id.generation {
+            for (at, word) in words {
+                if let Some(to) = slot.plate.get(at) {
+                    to.store(word, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
+    /// The plates of everything that is alive, and what they are of. Words may be changing. Any IRQL.
+    pub fn plates(&self) -> impl Iterator<Item = (SlotId, [u64; PLATE])> {
+        // CAST: at most four million.
+        (0..self.slots.len() as u32).filter_map(|index| {
+            let slot = self.slots.get(index)?;
+            let generation = slot.generation.load(Ordering::Acquire);
+            let words = core::array::from_fn(|at| slot.plate[at].load(Ordering::Relaxed));
+            core::sync::atomic::fence(Ordering::Acquire);
+            let is_same = slot.generation.load(Ordering::Relaxed) == generation;
+            (generation & 1 == 1 && is_same).then_some((SlotId { index, generation }, words))
+        })
     }
 
     /// Marks a notice as on its way; `true` when none was for this generation. An engine may mark a generation that

@@ -13,12 +13,14 @@
 //! | [`LAST`](kind::LAST) | the same: a turn that ended otherwise than with its work done, the oldest first |
 //! | [`COUNTERS`](kind::COUNTERS) | the node's number, and its counters in the order of `gpu_engine::counters::Totals::NAMES` |
 //! | [`TRACE`](kind::TRACE) | the node's number, and per event its number, its kind (`gpu_engine::trace::Event`) and its argument |
+//! | [`QUEUE`](kind::QUEUE) | a [`QueueState`]: a hardware queue that is alive. Those whose last turn did not end with their work done come before the counters, at most [`FIRST`] of them, and all others behind the events |
+//! | [`FENCE`](kind::FENCE) | a [`FenceState`]: a native fence that is alive, behind the queues |
 //! | [`CENSUS`](kind::CENSUS) | objects alive, in the order of [`OBJECTS`] |
 //!
 //! Source: `DxgkDdiCollectDbgInfo` (the buffer's content is the driver's).
 
 /// First bytes of a blob: a name of 7 bytes, and the version of the layout.
-pub const SIGNATURE: [u8; 8] = *b"FNCPDBG\x03";
+pub const SIGNATURE: [u8; 8] = *b"FNCPDBG\x04";
 /// Bytes of the name in [`SIGNATURE`].
 pub const NAME: usize = 7;
 /// In place of a node's number: none.
@@ -61,6 +63,9 @@ pub const OBJECTS: [&str; 8] = [
     "allocations",
 ];
 
+/// Queues that come before the counters, at most.
+pub const FIRST: usize = 32;
+
 /// Kinds of sections.
 pub mod kind {
     /// What the blob is about.
@@ -79,6 +84,10 @@ pub mod kind {
     pub const TRACE: u32 = 7;
     /// Objects alive.
     pub const CENSUS: u32 = 8;
+    /// A hardware queue.
+    pub const QUEUE: u32 = 9;
+    /// A native fence.
+    pub const FENCE: u32 = 10;
 }
 
 /// Words of a [`Line`].
@@ -118,6 +127,84 @@ impl Line {
     }
 }
 
+/// Words of a [`QueueState`].
+pub const QUEUE: usize = 8 + LINE;
+
+/// A hardware queue: what it is, and its last turn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct QueueState {
+    /// Its number, of which a doorbell's token is made.
+    pub number: u64,
+    /// Its node.
+    pub node: u64,
+    /// Bits: 1, it submits from user mode; 2, its progress fence is a native one.
+    pub flags: u64,
+    /// GPU address of its progress fence.
+    pub progress: u64,
+    /// GPU address of its ring; 0: it has none.
+    pub ring: u64,
+    /// Bytes of the ring.
+    pub bytes: u64,
+    /// The OS's handle of the fence that it waits for, where its turn ended so.
+    pub fence: u64,
+    /// The value that it waits for.
+    pub wanted: u64,
+    /// Its last turn; the end is 0 before the first. Of one that ended with its work done, or for another's, all but
+    /// the end and the ring's positions is of an earlier turn.
+    pub turn: Line,
+}
+
+impl QueueState {
+    /// As it stands in a blob.
+    pub const fn words(&self) -> [u64; QUEUE] {
+        let Self { number, node, flags, progress, ring, bytes, fence, wanted, turn } = *self;
+        let [stream, end, queue, context, value, at, next, clock] = turn.words();
+        [
+            number, node, flags, progress, ring, bytes, fence, wanted, // and the turn:
+            stream, end, queue, context, value, at, next, clock,
+        ]
+    }
+
+    /// From a blob.
+    pub const fn from_words(words: [u64; QUEUE]) -> Self {
+        let [number, node, flags, progress, ring, bytes, fence, wanted, turn @ ..] = words;
+        Self { number, node, flags, progress, ring, bytes, fence, wanted, turn: Line::from_words(turn) }
+    }
+}
+
+/// Words of a [`FenceState`].
+pub const FENCE: usize = 6;
+
+/// A native fence. Its CurrentValue lies in the OS's memory, which debug information does not touch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FenceState {
+    /// Its number, which the user-mode driver knows.
+    pub number: u64,
+    /// The OS's handle.
+    pub fence: u64,
+    /// How often it was opened.
+    pub opened: u64,
+    /// GPU address of CurrentValue, in the process that opened it last.
+    pub address: u64,
+    /// 1: its device is in error, and every wait passes.
+    pub always_signaled: u64,
+    /// The last value that came from the processor.
+    pub from_cpu: u64,
+}
+
+impl FenceState {
+    /// As it stands in a blob.
+    pub const fn words(&self) -> [u64; FENCE] {
+        [self.number, self.fence, self.opened, self.address, self.always_signaled, self.from_cpu]
+    }
+
+    /// From a blob.
+    pub const fn from_words(words: [u64; FENCE]) -> Self {
+        let [number, fence, opened, address, always_signaled, from_cpu] = words;
+        Self { number, fence, opened, address, always_signaled, from_cpu }
+    }
+}
+
 /// Writes a blob into a buffer, as far as it fits.
 pub struct Writer<'a> {
     buffer: &'a mut [u8],
@@ -147,6 +234,11 @@ impl<'a> Writer<'a> {
         self.put(&(u64::from(kind) | u64::from(count) << 32).to_le_bytes());
         let padded = words.into_iter().chain(core::iter::repeat(0)).take(count as usize);
         padded.for_each(|word| self.put(&word.to_le_bytes()));
+    }
+
+    /// Whether nothing more fits.
+    pub fn is_full(&self) -> bool {
+        self.used >= self.buffer.len()
     }
 
     /// Bytes written.
@@ -218,6 +310,11 @@ mod tests {
         let words: Vec<_> = read[1].words().collect();
         assert_eq!((read[1].missing, words[0]), (0, 2));
         assert_eq!(Line::from_words(words[1..].try_into().expect("a line")), line);
+        let queue: [u64; QUEUE] = core::array::from_fn(|at| at as u64 + 1);
+        assert_eq!(QueueState::from_words(queue).words(), queue);
+        assert_eq!(QueueState::from_words(queue).turn.clock, QUEUE as u64);
+        let fence: [u64; FENCE] = core::array::from_fn(|at| at as u64 + 1);
+        assert_eq!(FenceState::from_words(fence).words(), fence);
     }
 
     #[test]

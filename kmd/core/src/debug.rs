@@ -7,9 +7,10 @@ use crate::adapter::{Gpu, Started};
 use crate::platform::Platform;
 use core::sync::atomic::Ordering;
 use gpu_engine::node::{Control, Phase};
+use gpu_engine::plate::Plate;
 use gpu_engine::slots::SlotId;
 use gpu_wire::NodeOrdinal;
-use gpu_wire::debug_blob::{Line, NO_NODE, Writer, kind};
+use gpu_wire::debug_blob::{FENCE, FIRST, FenceState, Line, NO_NODE, QUEUE, QueueState, Writer, kind};
 
 const _: () = assert!(
     Phase::Running as usize == 0 && Phase::Held as usize == 1 && Phase::Stopped as usize == 2,
@@ -49,6 +50,7 @@ pub fn collect<P: Platform>(started: &Started<P>, about: &About, buffer: &mut [u
     for ordinal in 0..gpu.nodes.len() {
         node_state(started, ordinal, &mut blob);
     }
+    queues(gpu, true, &mut blob);
     // What is long comes last: a small buffer has the rest.
     for (ordinal, node) in (0..).zip(gpu.nodes.iter()) {
         let counters = node.counters.read();
@@ -77,6 +79,8 @@ pub fn collect<P: Platform>(started: &Started<P>, about: &About, buffer: &mut [u
         let count = 1 + 3 * node.trace.last().count().min(EVENTS) as u32;
         blob.section(kind::TRACE, count, [ordinal].into_iter().chain(words));
     }
+    queues(gpu, false, &mut blob);
+    fences(gpu, &mut blob);
     context
 }
 
@@ -103,6 +107,46 @@ fn node_state<P: Platform>(started: &Started<P>, ordinal: usize, blob: &mut Writ
     blob.section(kind::NOW, 9, [ordinal as u64].into_iter().chain(named(gpu, now).words()));
     for line in node.board.last() {
         blob.section(kind::LAST, 9, [ordinal as u64].into_iter().chain(named(gpu, line).words()));
+    }
+}
+
+/// The queues of which nothing more is to be done or that let another have its turn; or, with `amid`, the first of the
+/// others, which wait, were taken off, or have stopped.
+fn queues<P: Platform>(gpu: &Gpu<P>, amid: bool, blob: &mut Writer<'_>) {
+    let mut first = FIRST;
+    for (slot, words) in gpu.slots.plates() {
+        let Some(Plate::Queue(state)) = Plate::read(&words) else { continue };
+        // It has had no turn, is done, or gave way to another.
+        let is_amid = !matches!(state.turn.end, 0..=2);
+        let is_first = is_amid && first != 0;
+        first = first.saturating_sub(usize::from(is_amid));
+        if is_first != amid {
+            continue;
+        }
+        if blob.is_full() {
+            return;
+        }
+        let of = |slot: u64| gpu.slots.handle(SlotId::unpack(slot)).unwrap_or(0);
+        let (queue, context) = (gpu.slots.handle(slot).unwrap_or(0), of(state.turn.context));
+        let turn = Line { queue, context, ..state.turn };
+        // What it waited for before is over.
+        let waits = turn.end == 3;
+        let (fence, wanted) = if waits { (of(state.fence), state.wanted) } else { (0, 0) };
+        // CAST: some words.
+        blob.section(kind::QUEUE, QUEUE as u32, QueueState { fence, wanted, turn, ..state }.words());
+    }
+}
+
+/// The native fences.
+fn fences<P: Platform>(gpu: &Gpu<P>, blob: &mut Writer<'_>) {
+    for (slot, words) in gpu.slots.plates() {
+        let Some(Plate::Fence(state)) = Plate::read(&words) else { continue };
+        if blob.is_full() {
+            return;
+        }
+        let fence = gpu.slots.handle(slot).unwrap_or(0);
+        // CAST: some words.
+        blob.section(kind::FENCE, FENCE as u32, FenceState { fence, ..state }.words());
     }
 }
 

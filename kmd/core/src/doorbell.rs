@@ -130,7 +130,7 @@ impl<P: Platform> Doorbell<P> {
         let handle = made.inspect_err(|_| {
             queue.has_doorbell.with(|has| *has = false);
         })?;
-        queue.engine.bind(Some(binding));
+        started.gpu.bind(&queue.engine, Some(binding));
         let reply = DoorbellReply {
             token: gpu_engine::gpu::token(queue.engine.slot).get(),
             model: started.settings.doorbell_model.raw(),
@@ -230,7 +230,7 @@ impl<P: Platform> Doorbell<P> {
         let hands = OfDriver { irql, started };
         let mut give_back = || started.doorbells.release(&hands, &doorbell.claimant);
         platform::until(irql, &started.platform, Some(GONE_PATIENCE), &mut give_back);
-        engine.bind(None);
+        started.gpu.bind(engine, None);
         started.gpu.stop_watching(engine, doorbell.claimant.key);
         doorbell.queue.has_doorbell.with(|has| *has = false);
         Ok(())

@@ -53,6 +53,7 @@ impl<P: Platform> HwContext<P> {
         let member = gpu.admit(node)?;
         let slot = gpu.slots.allocate(os)?;
         let engine = EngineContext::<P>::new(member, slot, node, device.process.engine.clone());
+        gpu.take_in(&engine);
         let made = Shared::try_new(engine).and_then(|engine| {
             let counted = Counted::new(started.clone(), |c| &c.hw_contexts);
             let queues = P::Lock::new(Vec::new());

@@ -103,6 +103,7 @@ impl<P: Platform> HwQueue<P> {
                 Self { engine, context: context.clone(), os: new.os, has_doorbell, is_for_tests, habit, counted };
             let queue = Shared::try_new(queue)?;
             context.adopt(&queue)?;
+            gpu.show_queue(&queue.engine);
             Handle::create(queue.clone()).map_err(|e| {
                 context.disown(&queue);
                 Error::from(e)
@@ -130,7 +131,7 @@ impl<P: Platform> HwQueue<P> {
         started.gpu.destroy_queue(&queue.engine);
         gone::queue(irql, started, &queue.engine);
         started.gpu.let_go_of(&queue.engine);
-        queue.engine.bind(None);
+        started.gpu.bind(&queue.engine, None);
         for log in queue.engine.logs() {
             log.with(gpu_engine::fence_log::Log::clear);
         }

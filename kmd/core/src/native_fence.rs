@@ -13,6 +13,7 @@ use gpu_engine::fence;
 use gpu_engine::fence_table::OpenError;
 use gpu_engine::host::Host as _;
 use gpu_engine::memory::SharedWord;
+use gpu_engine::plate::OfFence;
 use gpu_engine::shared::Shared;
 use gpu_wire::GpuVa;
 use gpu_wire::private::{FENCE_REPLY_OFFSET, FenceReply, MAGIC};
@@ -97,6 +98,7 @@ impl<P: Platform> NativeFence<P> {
             Error::from(e)
         })?;
         slots.set_driver_handle(slot, handle.raw());
+        started.gpu.show_fence(slot, OfFence::Made);
         reply(private, slot, 0);
         Ok(handle)
     }
@@ -157,6 +159,7 @@ impl<P: Platform> LocalFence<P> {
             let _gone = Self::close(irql, handle);
         })?;
         let opens = global.opens.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        started.gpu.show_fence(global.engine.slot, OfFence::Opened(opens.into(), open.current.0));
         if let Some(private) = private {
             reply(private, global.engine.slot, opens);
         }
@@ -262,9 +265,11 @@ fn current_of_one<P: Platform>(fence: &NativeFence<P>, how: CurrentUpdate, updat
     };
     match (how, &update.word) {
         (CurrentUpdate::Write, Some(word)) => {
+            gpu.show_fence(fence.engine.slot, OfFence::FromCpu(update.value));
             fence.engine.signal_from_cpu(word, update.value, &gpu.mutation, |q, t| wake(q, t, t < before));
         }
         (CurrentUpdate::AlwaysSignaled, word) => {
+            gpu.show_fence(fence.engine.slot, OfFence::AlwaysSignaled);
             let last = word.as_ref().map(|word| (word, update.value));
             fence.engine.set_always_signaled(last, |q, t| wake(q, t, true));
         }

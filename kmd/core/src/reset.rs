@@ -19,7 +19,19 @@ use gpu_engine::packet_node::{PacketQueue, drop_all};
 use gpu_wire::NodeOrdinal;
 
 /// How long an engine may take to let go, in units of 100 ns. TIMEOUT: half a second; it looks every 50 µs of work.
+///
+/// Only an engine that does not answer takes that long, and its reset fails behind it. The documents' limit for a call
+/// of the driver is [`TDR_DDI_DELAY`], of which this is a tenth. The kit's jobs that are called PoliceDdi are known to
+/// have a limit of 250 ms, which no page publishes; they reset engines that answer, which is over in less than a
+/// millisecond (TE-76). This is longer than that limit because a thread of an engine that would answer may have to wait
+/// for a processor: with 200 ms, resets failed on machines that were busy.
 const PATIENCE: u64 = 5_000_000;
+
+/// How long a thread may be in the driver while the OS recovers it, in units of 100 ns, where the registry says nothing
+/// else. Source: *Testing and debugging TDR during driver development*, `TdrDdiDelay`.
+const TDR_DDI_DELAY: u64 = 50_000_000;
+
+const _: () = assert!(PATIENCE <= TDR_DDI_DELAY / 10, "what waits for engines ends long before the bug check");
 
 fn hold<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) -> Result<()> {
     if node.index() >= started.gpu.nodes.len() {
@@ -159,6 +171,8 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
         // The OS takes everything that was submitted as completed.
         reported(started, node, completed);
     }
+    // Also those of which nothing ran: the OS has put their devices in error, and frees what they work on.
+    started.gpu.lose_all();
     if started.settings.fault_lose_memory {
         // Every engine holds, or touches nothing.
         started.gpu.host.lose_memory();

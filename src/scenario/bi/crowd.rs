@@ -1,5 +1,6 @@
 //! One process uses up what all of them share: the lists of a node, and the driver's memory for objects.
 
+use super::worker::Worker;
 use crate::client::{Device, Result as Called};
 use crate::scenario::db::{RingQueue, Room, raw};
 use crate::scenario::{Played, Scenario, Setup, Stage, same};
@@ -10,7 +11,7 @@ use gpu_wire::private::allocation_kind;
 use std::sync::Arc;
 use umd_core::ffi::types::FP_KIND_SYSTEM;
 use wddm_abi::{
-    D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_RESERVEGPUVIRTUALADDRESS,
+    D3DDDI_CREATECONTEXTFLAGS, D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_RESERVEGPUVIRTUALADDRESS,
     D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION as Operation, D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE as Type,
     D3DKMT_CONNECT_DOORBELL, D3DKMT_DESTROY_DOORBELL, D3DKMT_UPDATEGPUVIRTUALADDRESS, ntstatus,
 };
@@ -91,6 +92,8 @@ fn rung_and_destroyed(stage: &Stage) -> Played {
 const ALLOWED: u32 = 40;
 
 fn as_many_as_it_may(stage: &Stage) -> Played {
+    // Below rung 3 the kernel submits to them.
+    let user_mode = stage.rung() == 3;
     stage.play(Setup::default().setting("ObjectsPerProcess", ALLOWED), |scene| {
         let bad = raw(scene)?;
         let room = Room::new(&bad)?;
@@ -99,7 +102,7 @@ fn as_many_as_it_may(stage: &Stage) -> Played {
         let mut counts = Vec::new();
         for _ in 0..3 {
             let refused = loop {
-                match room.queue_in(context, true) {
+                match room.queue_in(context, user_mode) {
                     Ok(queue) => queues.push(queue.handle),
                     Err(refused) => break refused,
                 }
@@ -109,11 +112,7 @@ fn as_many_as_it_may(stage: &Stage) -> Played {
             ensure!(words.contains("STATUS_NO_MEMORY"), "the queue beyond the last: {words}");
             counts.push(queues.len());
             // Another process has as many for itself.
-            let good = raw(scene)?;
-            let its = Room::new(&good)?;
-            let queue = RingQueue::connected(scene, &its, 0, 4096)?;
-            let progress = queue.submit_through(&[])?;
-            queue.wait(scene, progress)?;
+            Worker::new(scene, "good", 0)?.run(scene, &[])?;
             for queue in queues.drain(..) {
                 room.destroy_queue(queue)?;
             }
@@ -126,7 +125,7 @@ fn as_many_as_it_may(stage: &Stage) -> Played {
             let other = Room::new(&bad)?;
             let context = other.context(0)?;
             for _ in 0..8 {
-                other.queue_in(context, true)?;
+                other.queue_in(context, user_mode)?;
             }
             bad.destroy_device(other.device)?;
         }
@@ -141,9 +140,11 @@ fn kept_by_handles(stage: &Stage) -> Played {
     // Closed at once: nothing but the NT handle keeps what was made.
     let fence = |device: &Device| device.shared_fence(0)?.share();
     let memory = |device: &Device| device.allocate_shared(FP_KIND_SYSTEM, 4096)?.share();
-    let kinds: [(&str, Make); 2] = [("fences", fence), ("allocations", memory)];
+    let kinds: [(&str, Make); 2] = [("allocations", memory), ("fences", fence)];
+    // Below rung 2 fences are monitored ones, which are no objects of the driver's.
+    let kinds = &kinds[..if stage.rung() >= 2 { 2 } else { 1 }];
     stage.play(Setup::default().setting("ObjectsPerProcess", ALLOWED), |scene| {
-        for (what, make) in kinds {
+        for (what, make) in kinds.iter().copied() {
             let keeps = scene.process("keeps")?;
             let adapter = keeps.open()?;
             let mut counts = Vec::new();
@@ -191,7 +192,12 @@ fn very_many_pages(stage: &Stage) -> Played {
         reserved.Size = VAST;
         bad.ok(bad.thunks.D3DKMTReserveGpuVirtualAddress, &mut reserved)?;
         let base = reserved.VirtualAddress;
-        let (context, fence) = (room.context(0)?, bad.monitored_fence(room.device, 0, false)?);
+        // Whatever there is on this rung.
+        let context = match stage.rung() {
+            0 => room.context_with(0, D3DDDI_CREATECONTEXTFLAGS::zeroed())?,
+            _ => room.context(0)?,
+        };
+        let fence = bad.monitored_fence(room.device, 0, false)?;
         let mut answers = Vec::new();
         // Ranges without memory, as often as they are asked for.
         for pages in [1 << 32, 1 << 26] {
@@ -226,11 +232,7 @@ fn very_many_pages(stage: &Stage) -> Played {
             answers.push(("an update", bad.ok(bad.thunks.D3DKMTUpdateGpuVirtualAddress, &mut record)));
         }
         // Before the answers are looked at: a process that is not refused holds the others.
-        let good = raw(scene)?;
-        let its = Room::new(&good)?;
-        let queue = RingQueue::connected(scene, &its, 0, 4096)?;
-        let progress = queue.submit_through(&[])?;
-        queue.wait(scene, progress)?;
+        Worker::new(scene, "good", 0)?.run(scene, &[])?;
         for (what, answer) in answers {
             let refused = answer.err().with_context(|| format!("{what} was not refused"))?;
             let words = format!("{refused:#}");

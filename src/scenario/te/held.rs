@@ -77,13 +77,15 @@ fn remote(setup: Setup) -> Setup {
 
 /// What a driver has reported, of the kinds that matter here: whether the OS listens to it or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Said {
+pub(super) enum Said {
     /// A packet of this node and with this id is done.
     Completed(u32, u32),
     /// This node came off its packets, as it was asked to by this id.
     Preempted(u32, u32),
     /// A packet of this node and with this id has touched what it may not.
     Faulted(u32, u32),
+    /// A hardware queue has touched what it may not.
+    QueueFaulted,
     /// A context is asked to come off by this suspension: what the OS says, not the driver.
     Asked(u64),
     /// A context is off, by this suspension.
@@ -100,7 +102,7 @@ enum Said {
 static SAID: Mutex<BTreeMap<usize, Vec<Said>>> = Mutex::new(BTreeMap::new());
 
 /// Forgets what was said so far.
-fn listen(scene: &Scene) {
+pub(super) fn listen(scene: &Scene) {
     let forget = || SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(machine(), Vec::new());
     scene.world.os.run(|| drop(forget()));
 }
@@ -112,7 +114,7 @@ fn heard_of(scene: &Scene) -> Vec<Said> {
 }
 
 /// What the driver has said since.
-fn said(scene: &Scene) -> Vec<Said> {
+pub(super) fn said(scene: &Scene) -> Vec<Said> {
     heard_of(scene).into_iter().filter(|said| !matches!(said, Said::Asked(_))).collect()
 }
 
@@ -162,6 +164,7 @@ win_extern! {
                 let part = told.DmaPageFaulted();
                 Some(Said::Faulted(part.NodeOrdinal, part.FaultedFenceId))
             }
+            Type::DXGK_INTERRUPT_HWQUEUE_PAGE_FAULTED => Some(Said::QueueFaulted),
             Type::DXGK_INTERRUPT_SUSPEND_CONTEXT_COMPLETED => {
                 Some(Said::Suspended(told.SuspendContextCompleted().ContextSuspendFence))
             }
@@ -360,7 +363,8 @@ fn hung(stage: &Stage) -> Played {
 /// Machines whose driver does not hear its interrupts.
 static DEAF: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
-fn set_deaf(deaf: bool) {
+/// Whether the driver of the calling machine hears its interrupts.
+pub(super) fn set_deaf(deaf: bool) {
     let mut machines = DEAF.lock().unwrap_or_else(PoisonError::into_inner);
     let _changed = if deaf { machines.insert(machine()) } else { machines.remove(&machine()) };
 }
@@ -407,7 +411,8 @@ win_extern! {
     }
 }
 
-fn deaf_until_reset(table: &mut DRIVER_INITIALIZATION_DATA) {
+/// Hears no interrupt from [`set_deaf`] on until the adapter's reset, and says what it reports.
+pub(super) fn deaf_until_reset(table: &mut DRIVER_INITIALIZATION_DATA) {
     hears(table);
     may_be_deaf(table);
     hears_behind(table);

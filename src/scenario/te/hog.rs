@@ -105,6 +105,14 @@ impl<'a> Hog<'a> {
         Ok(self.raw.ok(self.raw.thunks.D3DKMTSubmitCommand, &mut record)?)
     }
 
+    /// Submits a packet that faults: it fills what is not mapped.
+    ///
+    /// # Errors
+    /// The function's status; the fault is none of it.
+    pub fn faults(&self, node: u32, slot: u64) -> Played {
+        self.submit(node, slot, &[Fill { address: 0x7FFF_0000_0000, length: 8, pattern: 0, reserved: 0 }.to_packet()])
+    }
+
     /// Submits a packet that says that it runs, and goes on until [`end`](Self::end).
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use crate::node::{Control, Node, attention};
 use crate::notice::Notice;
 use crate::operation::Long;
 use crate::ops::{self, Advance, STEP};
+use crate::plate::positions;
 use crate::queue::{Queue, State, abandon};
 use crate::scheduling_log::Moment;
 use crate::shared::Shared;
@@ -79,8 +80,7 @@ fn line<H: Host>(gpu: &Gpu<H>, job: &Job<'_, H>, exec: &Exec<FenceRef<H>>, end: 
         (None, Some((context, fence))) => (PACKET_STREAM, 0, context, fence.into()),
         (None, None) => (0, 0, 0, 0),
     };
-    // The positions' low halves.
-    let ring = exec.consumed & u64::from(u32::MAX) | exec.published << 32;
+    let ring = positions(exec);
     let next = exec.buffer.map_or(0, |buffer| buffer.next.0);
     Line { stream, end, queue, context, value, ring, next, clock: gpu.host.clock() }
 }
@@ -111,6 +111,7 @@ impl<H: Host> Core<H> {
     }
 
     fn take_turn(&mut self, gpu: &Gpu<H>, node: &Node<H>, queue: &Shared<Queue<H>>) -> Step {
+        queue.context.outlives(node.resets.load(Ordering::Acquire));
         if queue.state() != State::Active || !queue.context.is_runnable() {
             // A suspended context's queues become ready again when it is resumed.
             if queue.state() != State::Active {
@@ -518,6 +519,9 @@ impl<H: Host> Core<H> {
         let kept = !matches!(outcome, Outcome::Drained | Outcome::Budget);
         let line = kept.then(|| line(gpu, job, exec, outcome.number()));
         node.board.end(line.as_ref());
+        if let Some(queue) = job.queue {
+            gpu.show_turn(queue, exec, outcome.number(), line.as_ref());
+        }
     }
 
     /// The engine was asked to come off and cannot: it says so, once, when that lasts too long.

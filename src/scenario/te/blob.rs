@@ -1,0 +1,71 @@
+//! Every queue and fence in the debug blob, in words.
+
+use super::super::rig::Rig;
+use super::super::{Played, Scene, Setup, Stage, same};
+use super::hog::Loop;
+use crate::decode::decode;
+use anyhow::{Context, Result, ensure};
+use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
+
+/// What the driver says now: the paragraphs that begin with `word`.
+fn told(scene: &Scene, word: &str) -> Result<Vec<String>> {
+    scene.world.os.collect_debug_info(scene.adapter());
+    let told = decode(&scene.adapter().debug_info())?;
+    same("bytes that are missing", told.missing, 0)?;
+    let begins = |part: &&str| part.split_whitespace().next() == Some(word);
+    Ok(told.text.split("\n\n").filter(begins).map(str::to_owned).collect())
+}
+
+/// The one of `parts` that has all of `lines`.
+fn of(parts: &[String], lines: &[&str]) -> Result<String> {
+    let found: Vec<_> = parts.iter().filter(|part| lines.iter().all(|line| part.contains(line))).collect();
+    ensure!(found.len() == 1, "{} paragraphs with {lines:?} in\n{}", found.len(), parts.join("\n\n"));
+    Ok(found[0].clone())
+}
+
+/// A queue that waits for a fence, one whose work is done, one that has had none, and one of the kernel's that is in
+/// the middle of its work: each is told of, with its ring and with the fence that it waits for. What is destroyed is
+/// told of no more.
+pub(super) fn objects(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let before = (told(scene, "queue")?.len(), told(scene, "fence")?.len());
+        let rig = Rig::open(scene, "client")?;
+        let (waits, done, idle) = (rig.queue(0)?, rig.queue(1)?, rig.queue(1)?);
+        let kernel = rig.device.queue(1, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)?;
+        let (page, fence) = (rig.page()?, rig.fence(0, true)?);
+        waits.run(|list| list.wait(&fence, 0x51))?;
+        done.run(|list| list.store(page.at(0), 1))?;
+        page.until(scene, "work", 0, 1)?;
+        let run = Loop::new(&rig)?;
+        kernel.run(|list| list.indirect(run.address, run.length))?;
+        run.begins(scene)?;
+        rig.signal(&[(&fence, 0x50)])?;
+        let is_told = || Ok(told(scene, "queue")?.iter().any(|part| part.contains("waits for fence")));
+        scene.until("the queue that waits", is_told)?;
+        let (queues, fences) = (told(scene, "queue")?, told(scene, "fence")?);
+        same("queues", queues.len(), before.0 + 4)?;
+        let user = "from user mode";
+        let waiting = of(&queues, &["node 0", user, "(waits for a fence)", "  waits for fence", " to be 0x51"])?;
+        let waiting_for = waiting.split("  waits for fence").nth(1).context("a fence")?;
+        let handle = waiting_for.split_whitespace().next().context("a handle")?;
+        let info = fence.info()?;
+        let name = format!("fence                   {handle}, number {}, opened 1 times", info.index);
+        let told_of = of(&fences, &[&name, "processor    0x50"])?;
+        let (at, ring) = (format!("{:#x}", info.gpu_va), " 65536 bytes, consumed to 0x");
+        ensure!(told_of.contains(&at), "no CurrentValue at {at} in\n{told_of}");
+        for (what, last) in [("done", "last turn             done"), ("idle", "last turn             none")] {
+            of(&queues, &["node 1", user, last, ring, "a native fence"]).context(what)?;
+        }
+        ensure!(waiting.contains(ring), "no ring in\n{waiting}");
+        let kernels = of(&queues, &["node 1", "from the kernel"])?;
+        ensure!(!kernels.contains("ring at"), "a ring in\n{kernels}");
+        rig.signal(&[(&fence, 0x51)])?;
+        run.end()?;
+        kernel.wait(0, super::super::stage::PATIENCE)?;
+        waits.wait(0, super::super::stage::PATIENCE)?;
+        let is_done = || Ok(!told(scene, "queue")?.iter().any(|part| part.contains("waits for")));
+        scene.until("the end of the wait", is_done)?;
+        drop((waits, done, idle, kernel, run, page, fence, rig));
+        same("queues and fences behind their end", (told(scene, "queue")?.len(), told(scene, "fence")?.len()), before)
+    })
+}
