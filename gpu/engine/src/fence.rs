@@ -148,8 +148,8 @@ pub(crate) fn tickets(next: &AtomicU64) -> u64 {
     next.load(Ordering::Acquire)
 }
 
-/// A queue that remembers where it stands in the list of the fence that it waits for, so that it is found there without a
-/// search. It stands in one list at a time.
+/// A queue that remembers where it stands in the list of the fence that it waits for, so that it is found there without
+/// a search. It stands in one list at a time.
 pub trait Parks: Clone {
     /// The list: it stands at `place`. Called under the list's lock.
     fn stands_at(&self, _place: usize) {}

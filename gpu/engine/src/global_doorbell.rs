@@ -135,8 +135,8 @@ impl<H: Host> GlobalDoorbell<H> {
         self.is_amid.load(Ordering::Relaxed) && self.is_watched_by(node)
     }
 
-    /// It has rung: a round begins, now or behind the one that is under way. The `named` queue comes first, where no more
-    /// than [`SEARCHED`] doorbells are connected.
+    /// It has rung: a round begins, now or behind the one that is under way. The `named` queue comes first, where no
+    /// more than [`SEARCHED`] doorbells are connected.
     pub(crate) fn rang(&self, gpu: &Gpu<H>, named: Option<Token>) {
         let found = self.connections.with(|Connections { list, left, again }| {
             if *left == 0 {

@@ -268,9 +268,9 @@ impl<H: Host> Node<H> {
         drop(found);
     }
 
-    /// Engine: the ring that the queue has since its change number `change` is gone, and nothing can be published there.
-    /// Where the queue has another one by now, it is watched on: the OS disconnects a doorbell behind the change that
-    /// its ring was.
+    /// Engine: the ring that the queue has since its change number `change` is gone, and nothing can be published
+    /// there. Where the queue has another one by now, it is watched on: the OS disconnects a doorbell behind the change
+    /// that its ring was.
     pub(crate) fn stop_watching_ring(&self, queue: &Shared<Queue<H>>, change: u64) {
         self.stop_watching_where(queue, |_| queue.bindings.load(Ordering::Acquire) == change);
     }

@@ -20,8 +20,8 @@
 //! - The state of a context that is suspended while it is ready or idle stays as it was.
 //! - A ring of the global doorbell does not always name its queue, and a queue that is only watched may have nothing
 //!   to do. Their contexts become ready in the log when a turn has shown that they are.
-//! - An entry of another context, or that this one has work again, may stand in front of the end of a turn that was over
-//!   by then; entries' times do not go back, so such an end is later by that.
+//! - An entry of another context, or that this one has work again, may stand in front of the end of a turn that was
+//!   over by then; entries' times do not go back, so such an end is later by that.
 //! - A log that is set where there was none begins without entries: every context counts as idle.
 //!
 //! Source: DDI pages `DXGK_SCHEDULING_LOG_CONTEXT_STATE`, `DXGKDDI_SETSCHEDULINGLOGBUFFER`,

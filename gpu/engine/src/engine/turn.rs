@@ -229,8 +229,8 @@ impl<H: Host> Core<H> {
         }
     }
 
-    /// The turn has found something to run. Of the global doorbell's rings this is what tells whose they were, since the
-    /// word that is left names the last.
+    /// The turn has found something to run. Of the global doorbell's rings this is what tells whose they were, since
+    /// the word that is left names the last.
     fn has_run(&mut self, gpu: &Gpu<H>, queue: &Queue<H>) {
         self.ran = true;
         if gpu.doorbells.model == Model::Global {

@@ -50,8 +50,8 @@ fn a_ring_has_the_connected_queues_looked_at_by_and_by() {
     assert!(rig.engines[0].prepare_sleep());
 }
 
-/// An engine that looks for rings sleeps amid no round, whosever queues are left in it; one that looks for none takes no
-/// part, and sleeps.
+/// An engine that looks for rings sleeps amid no round, whosever queues are left in it; one that looks for none takes
+/// no part, and sleeps.
 #[test]
 fn no_engine_that_looks_for_rings_sleeps_amid_a_round() {
     let mut rig = Rig::with(Model::Global, false);
