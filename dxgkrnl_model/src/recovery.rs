@@ -48,7 +48,7 @@ use crate::personality::Gate;
 use crate::rules::fence::NF_LOST;
 use crate::rules::queue::SUSPEND_ACK;
 use crate::rules::tdr::HW_STALL;
-use crate::sync::{Lock, Rank, Signal};
+use crate::sync::{Admission, Gate as Alone, Lock, Rank, Signal};
 
 /// Until the next look at a context whose engine another thread is resetting: a millisecond.
 const SOON: Ticks = 10_000;
@@ -86,6 +86,9 @@ struct NodeState {
 #[derive(Debug)]
 pub(crate) struct Tdr {
     enabled: AtomicBool,
+    /// A recovery is under way: one at a time, since the adapter's takes along what an engine's is about. Left before
+    /// devices are lost, whose contexts wait for their suspensions, which may want a recovery of their own.
+    alone: Alone,
     /// However many resets there are, the system goes on.
     unlimited: AtomicBool,
     nodes: Lock<Vec<NodeState>>,
@@ -119,6 +122,7 @@ impl Tdr {
     pub(crate) fn new() -> Self {
         Self {
             enabled: AtomicBool::new(true),
+            alone: Alone::new(),
             unlimited: AtomicBool::new(false),
             nodes: Lock::new(Rank::Log, Vec::new()),
             probes: Lock::new(Rank::Log, Vec::new()),
@@ -212,13 +216,29 @@ impl Tdr {
         self.nodes.lock().get(node as usize).is_some_and(|node| node.quiet)
     }
 
-    /// A reset of the node begins. `false`: one has begun and is not over.
-    fn begin_reset(&self, node: u32) -> bool {
-        let begins = !self.is_resetting(node);
-        if begins {
-            self.set_node(node, NodeState { resetting: true, quiet: false });
+    /// Waits until no recovery is under way.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    fn alone<'a>(&'a self, adapter: &'a Adapter) -> Admission<'a> {
+        self.alone.exclusive(adapter.kernel())
+    }
+
+    /// A reset of the node begins, behind whatever recovery is under way. `None`: one of this node has begun and is not
+    /// over, or was over when the other was.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    fn begin_reset<'a>(&'a self, adapter: &'a Adapter, node: u32) -> Option<Admission<'a>> {
+        let resets = || self.over.lock().get(node as usize).copied().unwrap_or(0);
+        let before = resets();
+        if self.is_resetting(node) {
+            return None;
         }
-        begins
+        let alone = self.alone(adapter);
+        let begins = resets() == before && !self.is_resetting(node);
+        begins.then(|| {
+            self.set_node(node, NodeState { resetting: true, quiet: false });
+            alone
+        })
     }
 
     fn set_node(&self, node: u32, state: NodeState) {

@@ -29,6 +29,7 @@ use crate::vidsch::packet::Packet;
 /// IRQL: PASSIVE_LEVEL; not inside the driver.
 pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
     let settings = adapter.personality().tdr;
+    let recovers = adapter.tdr.alone(adapter);
     let record = Record::begin(adapter, What::Adapter, reason);
     adapter.tdr.adapter_resets.fetch_add(1, Ordering::Relaxed);
     adapter.shared().counters.tdr();
@@ -88,6 +89,7 @@ pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
     let resumed = adapter.scheduler.forget_paging_ids();
     record.step(Step::InterruptsEnabled);
     record.step(Step::DevicesLost(devices.len()));
+    drop(recovers);
     for device in devices {
         device.fail_marked();
     }

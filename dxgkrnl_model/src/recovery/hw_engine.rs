@@ -32,9 +32,7 @@ const SETTLE: i64 = -10_000;
 /// IRQL: PASSIVE_LEVEL.
 pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>], reason: Reason) {
     let tdr = &adapter.tdr;
-    if !tdr.begin_reset(node) {
-        return;
-    }
+    let Some(alone) = tdr.begin_reset(adapter, node) else { return };
     let place = adapter.known_caps().place(node);
     let record = Record::begin(adapter, What::HwEngine { node }, reason);
     tdr.engine_resets.fetch_add(1, Ordering::Relaxed);
@@ -66,10 +64,11 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
         tdr.set_node(node, NodeState::default());
         if status != ntstatus::STATUS_SYSTEM_SHUTDOWN && !adapter.personality().departs(Departure::EndsAtFailure) {
             // Told apart from devices that are merely reset.
-            let alone = if let [alone] = stuck.as_slice() { Some(alone.clone()) } else { None };
-            if let Some(context) = guilty.or(alone) {
+            let only = if let [only] = stuck.as_slice() { Some(only.clone()) } else { None };
+            if let Some(context) = guilty.or(only) {
                 context.device().mark_failed(DeviceState::Hung);
             }
+            drop(alone);
             adapter_reset::run(adapter, super::packet::promoted(adapter));
         }
         return;
@@ -113,6 +112,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
         context.device().mark_failed(state);
     }
     record.step(Step::DevicesLost(lost.len()));
+    drop(alone);
     for context in &lost {
         context.device().fail_marked();
     }

@@ -131,6 +131,7 @@ fn store(adapter: &Adapter, index: usize, seen: PacketWatch) {
 /// IRQL: PASSIVE_LEVEL; on the worker, which alone submits packets.
 pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) {
     let what = What::PacketEngine { node: node.ordinal };
+    let recovers = adapter.tdr.alone(adapter);
     let record = Record::begin(adapter, what, reason);
     if let Some(request) = node.packet.preempting() {
         record.step(Step::PreemptionTried(request));
@@ -154,10 +155,12 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     }
     if !adapter.known_caps().has_engine_reset() {
         blame(node, None);
+        drop(recovers);
         adapter_reset::run(adapter, reason.without_engine_resets());
         return;
     }
     if departs(Departure::AdapterWithoutEngine) && node.packet.flights().iter().any(Packet::is_paging) {
+        drop(recovers);
         adapter_reset::run(adapter, Reason::Promoted);
         return;
     }
@@ -185,6 +188,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
             node.packet.given_back();
         } else if returned != ntstatus::STATUS_SYSTEM_SHUTDOWN {
             blame(node, guilty);
+            drop(recovers);
             adapter_reset::run(adapter, promoted(adapter));
         }
         return;
@@ -217,6 +221,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
         give_back(adapter, hit, false);
     }
     node.packet.given_back();
+    drop(recovers);
     for packet in &lost {
         packet.context.device().fail_marked();
     }

@@ -94,6 +94,8 @@ struct Core<H: Host> {
     node: usize,
     /// Which of the node's engines it is.
     incarnation: u64,
+    /// The adapter resets that it has seen.
+    resets: u64,
     tlb: Box<Tlb<H>>,
     fences: FenceCache<ParkedFence<H>>,
     scratch: Scratch<H>,
@@ -223,6 +225,7 @@ impl<H: Host> Core<H> {
         try_box(Self {
             node,
             incarnation: gpu.nodes[node].incarnation(),
+            resets: gpu.nodes[node].adapter_resets(),
             tlb: Tlb::new()?,
             fences: FenceCache::new()?,
             scratch: Scratch::new()?,
@@ -407,6 +410,10 @@ impl<H: Host> Core<H> {
                 return Some(if unmaps || lets_go { Step::Worked } else { Step::Held });
             }
             Control::Run => {
+                if core::mem::replace(&mut self.resets, node.adapter_resets()) != node.adapter_resets() {
+                    // It held for an engine's reset when that of the adapter came.
+                    self.forget_lost(gpu, true);
+                }
                 if node.phase() == Phase::Held && !node.run(&gpu.mutation) {
                     return Some(Step::Held);
                 }
@@ -478,9 +485,7 @@ impl<H: Host> Core<H> {
         self.scratch.let_go();
         self.waking.clear();
         // What the OS takes as over is not reported behind the reset.
-        let everything =
-            node.loses_everything.load(Ordering::Acquire) && !gpu.mutation.is(Mutation::ReportsSuspensionsOfLost);
-        self.reports.forget(|notice| everything || notice.is_of_packets() || notice == Notice::EngineHung);
+        self.forget_lost(gpu, node.loses_everything.load(Ordering::Acquire));
         self.stuck = None;
         self.cool();
         self.watch.clear();
@@ -488,6 +493,12 @@ impl<H: Host> Core<H> {
         bump(&node.counters.resets);
         node.trace.push(Event::Reset, 0);
         node.set_phase(Phase::Held, &gpu.mutation);
+    }
+
+    /// Forgets what was to be reported and is over with a reset: of `everything`, where that is the adapter's.
+    fn forget_lost(&mut self, gpu: &Gpu<H>, everything: bool) {
+        let everything = everything && !gpu.mutation.is(Mutation::ReportsSuspensionsOfLost);
+        self.reports.forget(|notice| everything || notice.is_of_packets() || notice == Notice::EngineHung);
     }
 
     /// Lets go of everything.

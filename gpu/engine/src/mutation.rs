@@ -28,7 +28,7 @@
 //! - [`Mutation::BeginsAnew`], [`Mutation::CountsTakenOff`]: where a packet was taken off, the engine alone knows.
 //! - [`Mutation::WakesAllAtOnce`], [`Mutation::HoldForgetsWakes`]: how many queues wait, and are woken by an engine
 //!   between two of its looks, the engine alone knows.
-//! - [`Mutation::FencesRunBack`]: the last fence that was submitted shows at an adapter reset alone, which loses it.
+//! - [`Mutation::FencesRunBack`]: the last fence that was submitted shows in debug information alone.
 //!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
 //! test, chooses. What ships has no such feature and does not read the value; `tests/image_files` looks for it.

@@ -383,6 +383,11 @@ impl<H: Host> Node<H> {
         self.incarnation.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// Adapter resets so far.
+    pub fn adapter_resets(&self) -> u64 {
+        self.resets.load(Ordering::Acquire)
+    }
+
     /// What the engine says that it is.
     pub fn phase(&self) -> Phase {
         self.handshake.phase()

@@ -24,6 +24,8 @@ use crate::context::Process;
 struct Stopped {
     address: GpuVa,
     length: u64,
+    /// How many adapter resets its node had had by then.
+    resets: u64,
     /// It was submitted again, and has not begun.
     claimed: bool,
 }
@@ -55,11 +57,13 @@ impl<H: Host> PacketContext<H> {
 
     /// A command buffer of the context is submitted, `resubmitted` with the flag `Resubmission`. Returns whether it is
     /// the one that was taken off, and so is to go on where it was. Another one takes its place: what was taken off
-    /// does not come back. Up to `DISPATCH_LEVEL`.
-    pub fn claim(&self, resubmitted: bool, address: GpuVa, length: u64) -> bool {
+    /// does not come back. Nor does it where the adapter was reset since, which is its `resets`th: what it had done may
+    /// be gone, and so it begins anew. Up to `DISPATCH_LEVEL`.
+    pub fn claim(&self, resubmitted: bool, address: GpuVa, length: u64, resets: u64) -> bool {
         self.saved.with(|saved| {
             let Some(stopped) = saved.stopped.as_mut().filter(|stopped| !stopped.claimed) else { return false };
-            stopped.claimed = resubmitted && (stopped.address, stopped.length) == (address, length);
+            let is_it = (stopped.address, stopped.length, stopped.resets) == (address, length, resets);
+            stopped.claimed = resubmitted && is_it;
             let claimed = stopped.claimed;
             if !claimed {
                 saved.stopped = None;
@@ -76,9 +80,9 @@ impl<H: Host> PacketContext<H> {
 
     /// Engine: the command buffer at `address` is taken off in its middle; `exec` is where it is, and memory for
     /// another one afterwards.
-    pub(crate) fn save(&self, address: GpuVa, length: u64, exec: &mut Box<Exec<FenceRef<H>>>) {
+    pub(crate) fn save(&self, address: GpuVa, length: u64, resets: u64, exec: &mut Box<Exec<FenceRef<H>>>) {
         self.saved.with(|saved| {
-            saved.stopped = Some(Stopped { address, length, claimed: false });
+            saved.stopped = Some(Stopped { address, length, resets, claimed: false });
             core::mem::swap(&mut saved.exec, exec);
         });
     }

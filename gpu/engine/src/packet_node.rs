@@ -75,6 +75,9 @@ pub struct PacketQueue<H: Host> {
     tail: u32,
     /// A preemption that the engine has not answered.
     preempt: Option<u32>,
+    /// The last fence that was refused behind that: it counts as completed behind the answer, which names what was
+    /// completed before it.
+    refused: Option<u32>,
     /// An empty deque with room for as many packets as `waiting`: it takes the place of `waiting` at a preemption and
     /// at a reset, so that neither they nor submissions behind them allocate.
     spare: VecDeque<Waiting<H>>,
@@ -164,6 +167,7 @@ impl<H: Host> PacketQueue<H> {
             newest: 0,
             tail: 0,
             preempt: None,
+            refused: None,
             spare,
         })
     }
@@ -195,11 +199,20 @@ impl<H: Host> PacketQueue<H> {
         if mutation.is(Mutation::ForgetsRefused) {
             return;
         }
+        self.submitted(fence, mutation);
+        if self.preempt.is_some() && self.waiting.is_empty() {
+            self.refused = Some(fence);
+        } else {
+            self.count_refused(fence);
+        }
+    }
+
+    /// The refused `fence` counts as completed when everything before it is.
+    fn count_refused(&mut self, fence: u32) {
         if !self.is_busy() {
             self.last_completed = fence;
         }
         self.tail = fence;
-        self.submitted(fence, mutation);
     }
 
     /// A fence was submitted.
@@ -304,7 +317,11 @@ impl<H: Host> PacketQueue<H> {
         if self.running.is_some() {
             return None;
         }
-        Some((self.preempt.take()?, self.last_completed))
+        let answer = (self.preempt.take()?, self.last_completed);
+        if let Some(fence) = self.refused.take() {
+            self.count_refused(fence);
+        }
+        Some(answer)
     }
 
     /// Whether a preemption is unanswered.
@@ -322,6 +339,9 @@ impl<H: Host> PacketQueue<H> {
         }
         let aborted = self.running.take().unwrap_or(self.last_completed);
         self.preempt = None;
+        if let Some(fence) = self.refused.take() {
+            self.tail = fence;
+        }
         self.last_completed = self.tail;
         (aborted, gone)
     }

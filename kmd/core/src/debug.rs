@@ -116,8 +116,12 @@ fn queues<P: Platform>(gpu: &Gpu<P>, amid: bool, blob: &mut Writer<'_>) {
     let mut first = FIRST;
     for (slot, words) in gpu.slots.plates() {
         let Some(Plate::Queue(state)) = Plate::read(&words) else { continue };
-        // It has had no turn, is done, or gave way to another.
-        let is_amid = !matches!(state.turn.end, 0..=2);
+        let has_turn = gpu.nodes.iter().any(|node| {
+            let (now, _) = node.board.now();
+            (now.stream, now.queue) == (1, slot.pack())
+        });
+        // Otherwise it has had no turn, is done, or gave way to another.
+        let is_amid = has_turn || !matches!(state.turn.end, 0..=2);
         let is_first = is_amid && first != 0;
         first = first.saturating_sub(usize::from(is_amid));
         if is_first != amid {
@@ -128,7 +132,9 @@ fn queues<P: Platform>(gpu: &Gpu<P>, amid: bool, blob: &mut Writer<'_>) {
         }
         let of = |slot: u64| gpu.slots.handle(SlotId::unpack(slot)).unwrap_or(0);
         let (queue, context) = (gpu.slots.handle(slot).unwrap_or(0), of(state.turn.context));
-        let turn = Line { queue, context, ..state.turn };
+        // What its last turn ended with is over where it has another one.
+        let end = if has_turn { 0 } else { state.turn.end };
+        let turn = Line { queue, context, end, ..state.turn };
         // What it waited for before is over.
         let waits = turn.end == 3;
         let (fence, wanted) = if waits { (of(state.fence), state.wanted) } else { (0, 0) };

@@ -43,7 +43,8 @@ pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, pa
         return Err(Error::InvalidParameter);
     };
     let sane = packet.address.is_aligned(8) && packet.length.is_multiple_of(8);
-    let resumes = sane && packet.context.claim(packet.resubmitted, packet.address, packet.length);
+    let resumes =
+        sane && packet.context.claim(packet.resubmitted, packet.address, packet.length, node.adapter_resets());
     let submission = PacketSubmission {
         fence: packet.fence,
         context: packet.context,

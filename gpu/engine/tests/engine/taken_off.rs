@@ -31,7 +31,7 @@ fn submit(rig: &Rig, packet: PacketSubmission<TestHost>) {
 /// The OS submits the packet again under `fence`.
 fn again(first: &PacketSubmission<TestHost>, fence: u32) -> PacketSubmission<TestHost> {
     let context = first.context.clone();
-    let resumes = context.claim(true, first.address, first.length);
+    let resumes = context.claim(true, first.address, first.length, 0);
     PacketSubmission { fence, context, resumes, ..*first }
 }
 
@@ -76,6 +76,49 @@ pub(crate) fn a_packet_that_is_taken_off_goes_on_under_another_fence() {
     assert_eq!((m.read(8), m.read(16), m.read(24)), (1, 2, 9));
     let counters = rig.gpu.nodes[0].counters.read();
     assert_eq!((counters.taken_off, counters.resumed, counters.bytes), (1, 1, 2 * BIG * PAGE_SIZE + 16));
+}
+
+/// Behind a reset of the adapter nothing goes on in its middle: what the packet had done may be gone.
+#[test]
+fn a_packet_that_an_adapter_reset_came_behind_begins_anew() {
+    let mut rig = Rig::new();
+    let (mut other, m, big) = (rig.queue(0, 1), rig.map(1, false), rig.map(BIG, false));
+    let first = long(&mut rig, 5, m, big);
+    let kept = again(&first, 0);
+    submit(&rig, first);
+    turn(&mut rig, &mut other);
+    preempt(&rig, 7);
+    rig.settle();
+    rig.gpu.lose_all();
+    let back = &kept;
+    let resets = rig.gpu.nodes[0].adapter_resets();
+    assert_eq!(resets, 1);
+    assert!(!back.context.claim(true, back.address, back.length, resets), "it goes on in its middle");
+}
+
+/// A packet that is refused behind a preemption does not count as completed in the answer to that, running or not.
+#[test]
+fn an_answer_names_nothing_that_was_refused_behind_its_request() {
+    for runs in [false, true] {
+        let mut rig = Rig::new();
+        let (mut other, m, big) = (rig.queue(0, 1), rig.map(1, false), rig.map(BIG, false));
+        let first = long(&mut rig, 5, m, big);
+        submit(&rig, first);
+        match runs {
+            true => turn(&mut rig, &mut other),
+            false => drop(rig.settle()),
+        }
+        rig.drain();
+        let queue = &rig.gpu.nodes[0].packets;
+        let back = queue.with(|queue| queue.preempt(10));
+        queue.with(|queue| queue.refuse(11, &rig.gpu.mutation));
+        queue.with(|queue| queue.give_back(back));
+        rig.gpu.ask_preempt(0);
+        rig.settle();
+        let completed = if runs { 4 } else { 5 };
+        assert_eq!(rig.drain(), [(0, Notice::PacketPreempted { request: 10, completed })]);
+        assert_eq!(rig.gpu.nodes[0].packets.with(|queue| queue.fences()), (11, 11));
+    }
 }
 
 /// Preempted at every turn, and once more before it has begun again: each part of it runs once.
@@ -129,7 +172,7 @@ fn what_does_not_come_back_is_forgotten() {
     let anew = |fence| PacketSubmission {
         fence,
         context: kept.context.clone(),
-        resumes: kept.context.claim(false, kept.address, kept.length),
+        resumes: kept.context.claim(false, kept.address, kept.length, 0),
         ..kept
     };
     m.word(8).store(77, Ordering::SeqCst);

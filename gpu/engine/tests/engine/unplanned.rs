@@ -106,7 +106,7 @@ fn a_packet_comes_back_to_other_tables() {
         let flush = rig.gpu.flush(rig.process.number, 0, 0);
         rig.settle();
         assert!(rig.gpu.flush_done(flush));
-        let resumes = kept.context.claim(true, kept.address, kept.length);
+        let resumes = kept.context.claim(true, kept.address, kept.length, 0);
         assert!(resumes);
         submit(&rig, PacketSubmission { fence: 3, context: kept.context.clone(), resumes, ..kept });
         rig.settle();
@@ -134,12 +134,12 @@ fn a_reset_behind_a_taken_off_packet() {
     gpu.command(0, Control::Run);
     rig.settle();
     assert_eq!((aborted, gpu.nodes[0].packets.with(|q| q.fences().0)), (0, 0));
-    let resumes = kept.context.claim(true, kept.address, kept.length);
+    let resumes = kept.context.claim(true, kept.address, kept.length, 0);
     submit(&rig, PacketSubmission { fence: 3, context: kept.context.clone(), resumes, ..kept });
     preempt(&rig, 4);
     rig.settle();
     assert_eq!(rig.drain(), [(0, Notice::PacketPreempted { request: 4, completed: 0 })]);
-    let resumes = kept.context.claim(true, kept.address, kept.length);
+    let resumes = kept.context.claim(true, kept.address, kept.length, 0);
     submit(&rig, PacketSubmission { fence: 5, context: kept.context.clone(), resumes, ..kept });
     rig.settle();
     assert_eq!((rig.drain(), m.read(24)), (vec![(0, Notice::PacketCompleted { fence: 5 })], 9));
