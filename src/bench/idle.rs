@@ -22,7 +22,7 @@ const IDLE: Figure = Figure {
 
 const RUNG_ONCE: Figure = Figure {
     name: "idle-cpu-rung-once",
-    about: "the same in the first second behind one submission on each of 64 queues, whose doorbells stay for two",
+    about: "the same in the first second behind one submission on each of the 64 queues",
     unit: "ms/s",
     limit: "none",
     better: Better::Lower,
