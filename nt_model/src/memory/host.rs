@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Once;
 
-use libc::c_int;
+use libc::{c_int, c_void};
 
 /// Size of a page, in bytes.
 pub const PAGE_SIZE: usize = 4096;
@@ -174,6 +174,21 @@ pub(crate) fn seal_future_writes(fd: &OwnedFd) -> io::Result<()> {
     // SAFETY: an open descriptor and flags.
     let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Maps the writable, shared memory at `from` a second time, over part of a range that this module handed out. A seal
+/// against new mappings does not apply to it.
+pub(crate) fn duplicate_at(from: usize, at: usize, bytes: usize) -> io::Result<()> {
+    let from = core::ptr::with_exposed_provenance_mut::<c_void>(from);
+    let to = core::ptr::with_exposed_provenance_mut::<c_void>(at);
+    // SAFETY: an old size of 0 leaves the old mapping of shared memory as it is; the new place is this crate's.
+    let got = unsafe { libc::mremap(from, 0, bytes, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, to) };
+    if got == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The same file once more, opened for reading alone.
+pub(crate) fn reopen_to_read(fd: &OwnedFd) -> io::Result<OwnedFd> {
+    std::fs::File::open(format!("/proc/self/fd/{}", fd.as_raw_fd())).map(OwnedFd::from)
 }
 
 #[cfg(test)]
