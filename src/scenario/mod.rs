@@ -26,6 +26,7 @@ mod mf;
 mod mr;
 mod nf;
 mod portable;
+mod pt;
 mod raw;
 mod readings;
 mod rig;
@@ -91,6 +92,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         te::CASES,
         ta::CASES,
         rp::CASES,
+        pt::CASES,
     ]
     .into_iter()
     .flatten()
