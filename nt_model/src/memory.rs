@@ -137,6 +137,11 @@ impl Machine {
         self.memory.fail_in.load(Ordering::Relaxed)
     }
 
+    /// Pages of RAM that are free.
+    pub fn free_ram(&self) -> u64 {
+        self.memory.physical.free_pages()
+    }
+
     /// Allocates pages for the model itself or for processes: zeroed, not mapped anywhere.
     ///
     /// Returns `None` when the machine has no memory left.

@@ -168,9 +168,11 @@ pub(crate) fn first_other(at: usize, value: u8, bytes: usize) -> Option<usize> {
     seen.iter().position(|byte| *byte != value)
 }
 
-/// Seals a memfd so that whoever receives it can no longer map it writable, while mappings that exist keep working.
-pub(crate) fn seal_future_writes(fd: &OwnedFd) -> io::Result<()> {
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE;
+/// Seals a memfd that another process gets: its size stays. `read_only`: nobody maps it writable any more, while
+/// mappings that exist keep working. A seal that is there already is no error.
+pub(crate) fn seal(fd: &OwnedFd, read_only: bool) -> io::Result<()> {
+    let size = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+    let seals = if read_only { size | libc::F_SEAL_FUTURE_WRITE } else { size };
     // SAFETY: an open descriptor and flags.
     let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
@@ -212,8 +214,9 @@ mod tests {
     fn a_sealed_memfd_has_no_new_writable_mapping() {
         let Ok(fd) = memfd(1) else { panic!("memfd") };
         let kernel = map_pages(&fd, 0, 1, Rights::ReadWrite).unwrap_or_default();
-        assert!(seal_future_writes(&fd).is_ok());
+        assert!(seal(&fd, true).is_ok());
         assert!(map_pages(&fd, 0, 1, Rights::ReadWrite).is_err());
+        assert!(seal(&fd, true).is_ok(), "as it is");
         write(kernel, &[7]);
         unmap(kernel, PAGE_SIZE);
     }

@@ -3,13 +3,15 @@
 //! A file holds all pages of an object, or each page has a file of its own: a process that holds a file's descriptor
 //! can reach everything in it, so a file that leaves this process holds nothing that is not meant for its receiver.
 //!
-//! A file that is handed over for reading is sealed against new writable mappings first, and its descriptor opened anew
-//! for reading: either alone can be got round. The seal holds for this process as well, so a writable mapping is made
-//! before it, the master, from which later ones are derived.
+//! No file that is handed over can be cut short: this process would fault behind its end. One that is handed over for
+//! reading is sealed against new writable mappings first, and its descriptor opened anew for reading: either alone can
+//! be got round. Such a seal, which the receiver of any file could set as well, holds for this process too: so a
+//! writable mapping is made before it, the master, from which later ones are derived.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::host::{self, PAGE_SIZE, Rights};
 
@@ -17,8 +19,10 @@ use super::host::{self, PAGE_SIZE, Rights};
 struct PageFile {
     fd: OwnedFd,
     pages: usize,
-    /// Address of a writable mapping of all of it, once it is sealed.
+    /// Address of a writable mapping of all of it, once it was handed over.
     master: OnceLock<usize>,
+    /// It was handed over for reading.
+    read_only: AtomicBool,
 }
 
 impl Drop for PageFile {
@@ -41,15 +45,19 @@ impl PageFile {
         }
     }
 
-    fn seal(&self) -> io::Result<()> {
+    /// Makes it fit for another process, whatever that does with it.
+    fn seal(&self, read_only: bool) -> io::Result<()> {
         if self.master.get().is_none() {
             let master = host::map_pages(&self.fd, 0, self.pages, Rights::ReadWrite)?;
             if self.master.set(master).is_err() {
                 host::unmap(master, self.pages * PAGE_SIZE);
             }
         }
+        if read_only {
+            self.read_only.store(true, Ordering::Release);
+        }
         // Always: another thread may have made the master, and not have sealed yet.
-        host::seal_future_writes(&self.fd)
+        host::seal(&self.fd, read_only)
     }
 }
 
@@ -75,7 +83,14 @@ impl PageFiles {
     /// Files for `pages` zeroed pages: one, or one a page.
     pub(super) fn new(pages: usize, one_a_page: bool) -> io::Result<Self> {
         let each = if one_a_page { 1 } else { pages };
-        let file = |_| Ok(PageFile { fd: host::memfd(each)?, pages: each, master: OnceLock::new() });
+        let file = |_| {
+            Ok(PageFile {
+                fd: host::memfd(each)?,
+                pages: each,
+                master: OnceLock::new(),
+                read_only: AtomicBool::new(false),
+            })
+        };
         let files = (0..pages / each.max(1)).map(file).collect::<io::Result<_>>()?;
         Ok(Self { files, each })
     }
@@ -118,17 +133,23 @@ impl PageFiles {
     /// What another process needs to map these pages with `rights`, and no page beside them.
     ///
     /// # Errors
-    /// `PermissionDenied` for a part of a file, and for stores to one that was sealed; what the host reports.
+    /// `PermissionDenied` for a part of a file, and for stores to one that was handed over for reading; what the host
+    /// reports.
     pub(super) fn hand_over(&self, first: usize, count: usize, rights: Rights) -> io::Result<Vec<Handed>> {
         let hand = |(file, first, pages): (&PageFile, usize, usize)| {
             if pages != file.pages {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
             let handed = match rights {
-                Rights::ReadWrite if file.master.get().is_some() => return Err(io::ErrorKind::PermissionDenied.into()),
-                Rights::ReadWrite => file.fd.try_clone()?,
+                Rights::ReadWrite if file.read_only.load(Ordering::Acquire) => {
+                    return Err(io::ErrorKind::PermissionDenied.into());
+                }
+                Rights::ReadWrite => {
+                    file.seal(false)?;
+                    file.fd.try_clone()?
+                }
                 _ => {
-                    file.seal()?;
+                    file.seal(true)?;
                     host::reopen_to_read(&file.fd)?
                 }
             };
@@ -151,6 +172,9 @@ mod tests {
         let (own, common) = (files(4, true), files(4, false));
         assert_eq!(own.hand_over(1, 2, Rights::ReadWrite).map(|handed| handed.len()).ok(), Some(2));
         assert_eq!(common.hand_over(0, 4, Rights::ReadWrite).map(|handed| handed.len()).ok(), Some(1));
+        let mut handed = common.hand_over(0, 4, Rights::ReadWrite).expect("handed over");
+        let file = handed.pop().map(|handed| std::fs::File::from(handed.file)).expect("a file");
+        assert!(file.set_len(0).is_err(), "cut short");
         let denied = common.hand_over(1, 1, Rights::ReadWrite).map_err(|error| error.kind());
         assert!(matches!(denied, Err(io::ErrorKind::PermissionDenied)), "a part would bring the rest along");
     }
