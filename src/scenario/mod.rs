@@ -44,6 +44,7 @@ mod xa;
 pub use db::{ABORT, Memory, NOTIFY, RETRY, RingQueue, Room};
 pub use forms::render_only;
 pub use groups::{GROUPS, Group};
+pub use pt::storm::{Deaths, play as deaths};
 pub use raw::{Denied, NativeFence, Raw};
 pub use run::{LIMIT, Outcome, Status, list, run, select};
 pub use rungs::lowest;

@@ -5,7 +5,7 @@ use nt_model::Rights;
 use nt_model::memory::Handed;
 use nt_model::user::space::{Agent, Gone};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Signal, pidfd_send_signal};
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -47,6 +47,14 @@ impl Host {
         // One that is gone already cannot be ended.
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         self.ends(DEATH);
+    }
+
+    /// Stops it, as SIGSTOP does, and waits until all of its threads have stopped.
+    pub fn stop(&self) {
+        // One that is gone already cannot be stopped.
+        let _ = pidfd_send_signal(&self.pidfd, Signal::STOP);
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
     }
 
     /// Waits until it runs no more. Returns whether that came.

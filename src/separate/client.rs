@@ -79,8 +79,9 @@ fn carry_out(message: Message, window: &Window) -> std::io::Result<()> {
                 // CAST: page counts.
                 let handed = Handed { file, first: number(0) as usize, pages: number(1) as usize };
                 window.show(at, &handed, rights(second))?;
-                at += handed.pages * nt_model::PAGE_SIZE;
-                roles::keep(handed, rights(second));
+                let pages = handed.pages;
+                roles::keep(at, handed, rights(second));
+                at += pages * nt_model::PAGE_SIZE;
             }
             Ok(())
         }
@@ -144,6 +145,7 @@ fn load(kernel: &Kernel, process: &Process, file: &[u8]) -> Result<FpUmdTable> {
 /// When the machine does not answer, or the role fails.
 pub fn main(machine: &str, role: &str) -> Result<()> {
     ensure!(MACHINE.set(machine.to_owned()).is_ok(), "a process is one client");
+    roles::begin(role);
     let agent = connect_to(machine, Kind::HelloAgent)?;
     let (window, booted, file) = meet(&agent)?;
     std::thread::spawn(move || serve(&agent, &window));

@@ -1,16 +1,22 @@
 //! What client processes do. A role speaks with the case that plays it by lines: over its standard output, and back
 //! over its standard input.
 
-use crate::client::{Adapter, Inside, Refused};
+mod attack;
+
+use super::wire::Kind;
+use crate::client::{Adapter, Inside, Queue, Refused};
 use anyhow::{Context, Result, bail, ensure};
-use nt_model::Rights;
-use nt_model::memory::Handed;
-use std::time::Duration;
+pub use attack::keep;
+use std::ptr;
+use std::time::{Duration, Instant};
 use umd_core::ffi::FpUmdTable;
 use umd_core::ffi::types::FP_KIND_SYSTEM;
+use wddm_abi::NTSTATUS;
 
 /// Longer than anything takes that comes.
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
+/// Bytes of a queue's ring.
+const RING: u64 = 64 << 10;
 
 /// The process that plays a role.
 pub struct Here {
@@ -38,17 +44,40 @@ fn say(line: &str) {
     println!("{line}");
 }
 
-/// Waits until the case says this line.
-fn hear(wanted: &str) -> Result<()> {
+/// Waits for the case's next line.
+fn listen() -> Result<String> {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line)?;
-    ensure!(line.trim_end() == wanted, "the case says {:?}, not {wanted:?}", line.trim_end());
+    Ok(line.trim_end().to_owned())
+}
+
+/// Waits until the case says this line.
+fn hear(wanted: &str) -> Result<()> {
+    let line = listen()?;
+    ensure!(line == wanted, "the case says {line:?}, not {wanted:?}");
     Ok(())
 }
 
-/// Looks at pages that the machine has handed over, before the agent lets go of them.
-pub fn keep(handed: Handed, rights: Rights) {
-    let _ = (handed, rights);
+/// Calls a thunk without the user-mode driver.
+fn thunk<T>(name: &str, record: &mut T) -> NTSTATUS {
+    let status = super::client::ask(Kind::Thunk, &[ptr::from_mut(record).expose_provenance() as u64], name);
+    // CAST: the low half is the status.
+    NTSTATUS((status as u32).cast_signed())
+}
+
+/// Waits until the queue is done, by looking alone.
+fn look_until(queue: &Queue, value: u64) -> Result<()> {
+    let end = Instant::now() + PATIENCE.context("a limit")?;
+    while queue.progress()?.0 < value {
+        ensure!(Instant::now() < end, "progress stays {:?}", queue.progress()?);
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+/// What comes before the agent's start.
+pub fn begin(role: &str) {
+    attack::begin(role);
 }
 
 /// Plays a role.
@@ -58,6 +87,14 @@ pub fn keep(handed: Handed, rights: Rights) {
 pub fn play(role: &str, here: &Here) -> Result<()> {
     match role {
         "submit" => submit(here),
+        "busy" => busy(here),
+        "hang" => hang(here),
+        "churn" => churn(here),
+        "leave" => leave(here),
+        "share" => share(here),
+        "foreign" => attack::foreign(),
+        "pages" => attack::pages(here),
+        "forge" => attack::forge(),
         _ => bail!("no role is called {role}"),
     }
 }
@@ -66,7 +103,7 @@ pub fn play(role: &str, here: &Here) -> Result<()> {
 fn submit(here: &Here) -> Result<()> {
     let adapter = here.open()?;
     let device = adapter.device()?;
-    let queue = device.queue(0, 64 << 10, 0, 0)?;
+    let queue = device.queue(0, RING, 0, 0)?;
     let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
     let at = memory.gpu_va()?;
     let progress = queue.run(|list| list.store(at, 1))?;
@@ -77,13 +114,106 @@ fn submit(here: &Here) -> Result<()> {
     for value in 2..=101 {
         last = queue.run(|list| list.store(at, value))?;
     }
-    let end = std::time::Instant::now() + PATIENCE.context("a limit")?;
-    while queue.progress()?.0 < last {
-        ensure!(std::time::Instant::now() < end, "progress stays {:?}", queue.progress()?);
-        std::thread::yield_now();
-    }
+    look_until(&queue, last)?;
     let seen = memory.read_u64(0)?;
     let rings = queue.counters()?.rings;
     say(&format!("memory {seen}, rings {rings}"));
+    hear("end")
+}
+
+/// Keeps both engines busy until it is killed.
+fn busy(here: &Here) -> Result<()> {
+    const BYTES: u64 = 1 << 20;
+    let adapter = here.open()?;
+    let device = adapter.device()?;
+    let queues = [device.queue(0, RING, 0, 0)?, device.queue(1, RING, 0, 0)?];
+    let (from, to) = (device.allocate(FP_KIND_SYSTEM, BYTES, 0)?, device.allocate(FP_KIND_SYSTEM, BYTES, 0)?);
+    let (from, to) = (from.gpu_va().map(|at| (from, at))?, to.gpu_va().map(|at| (to, at))?);
+    for round in 0_u64.. {
+        for queue in &queues {
+            queue.run(|list| list.copy(from.1, to.1, BYTES))?;
+        }
+        if round == 3 {
+            say("busy");
+        }
+    }
+    Ok(())
+}
+
+/// Hangs an engine, and waits until it is killed.
+fn hang(here: &Here) -> Result<()> {
+    let adapter = here.open()?;
+    let device = adapter.device()?;
+    let queue = device.queue(0, RING, 0, 0)?;
+    let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+    let mark = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+    let (at, begun) = (memory.gpu_va()?, mark.gpu_va()?);
+    let mut jump = gpu_wire::packet::Indirect { address: at, length: 0 };
+    jump.length = jump.to_packet().as_bytes().len() as u64;
+    memory.write(0, jump.to_packet().as_bytes())?;
+    queue.run(|list| {
+        list.store(begun, 1)?;
+        list.indirect(at, jump.length)
+    })?;
+    let end = Instant::now() + PATIENCE.context("a limit")?;
+    while mark.read_u64(0)? == 0 {
+        ensure!(Instant::now() < end, "the work does not begin");
+        std::thread::yield_now();
+    }
+    say("hung");
+    hear("never")
+}
+
+/// Makes and destroys everything, again and again, until it is killed.
+fn churn(here: &Here) -> Result<()> {
+    loop {
+        let adapter = here.open()?;
+        let device = adapter.device()?;
+        let queue = device.queue(0, RING, 0, 0)?;
+        let fence = device.fence(0, 0)?;
+        let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+        let at = memory.gpu_va()?;
+        let progress = queue.run(|list| {
+            list.store(at, 7)?;
+            list.signal(&fence, 1)
+        })?;
+        queue.wait(progress, PATIENCE)?;
+        ensure!(memory.read_u64(0)? == 7, "a result is wrong");
+        say("round");
+    }
+}
+
+/// Makes everything, and destroys nothing.
+fn leave(here: &Here) -> Result<()> {
+    let adapter = here.open()?;
+    let device = adapter.device()?;
+    for node in [0, 1] {
+        let queue = device.queue(node, RING, 0, 0)?;
+        let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+        let at = memory.gpu_va()?;
+        queue.run(|list| list.store(at, 1))?;
+        std::mem::forget((queue, memory, device.fence(0, 0)?));
+    }
+    std::mem::forget((device, adapter));
+    say("left");
+    hear("end")
+}
+
+/// Submits fifty times, each when the one before is done, while another process takes the doorbell away.
+fn share(here: &Here) -> Result<()> {
+    let adapter = here.open()?;
+    let device = adapter.device()?;
+    let queue = device.queue(0, RING, 0, 0)?;
+    let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+    let at = memory.gpu_va()?;
+    for value in 1..=50 {
+        let progress = queue.run(|list| list.store(at, value))?;
+        look_until(&queue, progress)?;
+        ensure!(memory.read_u64(0)? == value, "the result of {value} is {}", memory.read_u64(0)?);
+        if value == 1 {
+            say("sharing");
+        }
+    }
+    say("shared");
     hear("end")
 }

@@ -167,7 +167,10 @@ impl Separate {
     /// # Errors
     /// When it says none, or ends.
     pub fn hear(&self) -> Result<String> {
-        self.lines.recv_timeout(PATIENCE).context("the client says nothing more")
+        self.lines.recv_timeout(PATIENCE).with_context(|| match self.shared.host.ends(Duration::from_secs(1)) {
+            true => "the client has ended",
+            false => "the client says nothing",
+        })
     }
 
     /// The client's next line must be this one.
@@ -207,6 +210,11 @@ impl Separate {
     /// The process, as the graphics kernel has it.
     pub fn process(&self) -> &Arc<Process> {
         &self.shared.process
+    }
+
+    /// Stops it by SIGSTOP, its agent included.
+    pub fn stop(&self) {
+        self.shared.host.stop();
     }
 
     /// Ends it by SIGKILL, and waits until the graphics kernel has nothing of it any more.
