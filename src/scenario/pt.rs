@@ -32,6 +32,12 @@ pub(super) const CASES: &[Scenario] = &[
         play: end::exits,
     },
     Scenario {
+        id: "PT-02",
+        title: "a process exits with work under way: it is disconnected, and all that it queued is done",
+        source: END,
+        play: end::works_on,
+    },
+    Scenario {
         id: "PT-03",
         title: "a busy process is killed; its neighbour's work is right",
         source: END,

@@ -158,7 +158,9 @@ pub fn main(machine: &str, role: &str) -> Result<()> {
         Some(file) => load(&kernel, &process, &file)?,
         None => *umd_core::c_abi_table!(Stubs),
     };
-    let here = Here::new(table, move || Box::new(Inner { kernel: kernel.clone(), process: process.clone() }));
+    let clock = kernel.clone();
+    let inside = move || -> Box<dyn Inside> { Box::new(Inner { kernel: kernel.clone(), process: process.clone() }) };
+    let here = Here::new(table, inside, move || clock.query_performance_counter());
     roles::play(role, &here)?;
     ask(Kind::Goodbye, &[], "");
     Ok(())

@@ -5,6 +5,8 @@ mod attack;
 
 use super::wire::Kind;
 use crate::client::{Adapter, Inside, Queue, Refused};
+use crate::demo::actor::part;
+use crate::demo::parts::Talk;
 use anyhow::{Context, Result, bail, ensure};
 pub use attack::keep;
 use std::ptr;
@@ -22,12 +24,17 @@ const RING: u64 = 64 << 10;
 pub struct Here {
     table: FpUmdTable,
     inside: Box<dyn Fn() -> Box<dyn Inside>>,
+    clock: Box<dyn Fn() -> u64>,
 }
 
 impl Here {
-    /// The process with this user-mode driver.
-    pub fn new(table: FpUmdTable, inside: impl Fn() -> Box<dyn Inside> + 'static) -> Self {
-        Self { table, inside: Box::new(inside) }
+    /// The process with this user-mode driver, and the performance counter.
+    pub fn new(
+        table: FpUmdTable,
+        inside: impl Fn() -> Box<dyn Inside> + 'static,
+        clock: impl Fn() -> u64 + 'static,
+    ) -> Self {
+        Self { table, inside: Box::new(inside), clock: Box::new(clock) }
     }
 
     /// Opens the first adapter.
@@ -36,6 +43,24 @@ impl Here {
     /// Those of `fp_adapter_open`.
     pub fn open(&self) -> Result<Adapter, Refused> {
         Adapter::open(self.table, (self.inside)(), None, 0, 0)
+    }
+}
+
+/// What a part of the demo talks by.
+struct Lines<'a>(&'a Here);
+
+impl Talk for Lines<'_> {
+    fn say(&self, line: &str) -> Result<()> {
+        say(line);
+        Ok(())
+    }
+
+    fn hear(&self) -> Result<String> {
+        listen()
+    }
+
+    fn clock(&self) -> u64 {
+        (self.0.clock)()
     }
 }
 
@@ -91,7 +116,10 @@ pub fn play(role: &str, here: &Here) -> Result<()> {
         "hang" => hang(here),
         "churn" => churn(here),
         "leave" => leave(here),
+        "late" => late(here),
         "share" => share(here),
+        "demo-a" => part("A", &Lines(here), &|| here.open()),
+        "demo-b" => part("B", &Lines(here), &|| here.open()),
         "foreign" => attack::foreign(),
         "pages" => attack::pages(here),
         "forge" => attack::forge(),
@@ -197,6 +225,28 @@ fn leave(here: &Here) -> Result<()> {
     std::mem::forget((device, adapter));
     say("left");
     hear("end")
+}
+
+/// Exits with much work under way, at whose end a fence of the case's is signalled.
+fn late(here: &Here) -> Result<()> {
+    const BYTES: u64 = 1 << 20;
+    say("ready");
+    let handle = listen()?.parse()?;
+    let adapter = here.open()?;
+    let device = adapter.device()?;
+    let queue = device.queue(0, RING, 0, 0)?;
+    let fence = device.open_fence(handle, false)?;
+    let (from, to) = (device.allocate(FP_KIND_SYSTEM, BYTES, 0)?, device.allocate(FP_KIND_SYSTEM, BYTES, 0)?);
+    let (source, destination) = (from.gpu_va()?, to.gpu_va()?);
+    queue.run(|list| list.nop(16))?;
+    queue.wait(0, PATIENCE)?;
+    for _ in 0..400 {
+        queue.run(|list| list.copy(source, destination, BYTES))?;
+    }
+    queue.run(|list| list.signal(&fence, 1))?;
+    ensure!(fence.value()? == 0, "the work is done already");
+    std::mem::forget((from, to, fence, queue, device, adapter));
+    Ok(())
 }
 
 /// Submits fifty times, each when the one before is done, while another process takes the doorbell away.

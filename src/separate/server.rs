@@ -167,7 +167,15 @@ impl Separate {
     /// # Errors
     /// When it says none, or ends.
     pub fn hear(&self) -> Result<String> {
-        self.lines.recv_timeout(PATIENCE).with_context(|| match self.shared.host.ends(Duration::from_secs(1)) {
+        self.hear_for(PATIENCE)
+    }
+
+    /// As [`hear`](Self::hear), for so long.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn hear_for(&self, patience: Duration) -> Result<String> {
+        self.lines.recv_timeout(patience).with_context(|| match self.shared.host.ends(Duration::from_secs(1)) {
             true => "the client has ended",
             false => "the client says nothing",
         })

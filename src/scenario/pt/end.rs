@@ -1,9 +1,10 @@
 //! Exits, and what a process leaves behind.
 
+use super::super::rig::Rig;
 use super::{Held, Neighbour, setup};
 use crate::scenario::{Played, Stage, same};
 use crate::separate::Separate;
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 
 /// The client ends by itself, and nothing of it is left.
 fn goes(mut client: Separate) -> Played {
@@ -22,6 +23,26 @@ pub(super) fn exits(stage: &Stage) -> Played {
         client.expect("memory 101, rings 101")?;
         same("messages and thunks", (client.messages(), scene.world.os.counts().thunks), before)?;
         goes(client)
+    })
+}
+
+pub(super) fn works_on(stage: &Stage) -> Played {
+    const DISCONNECT: &str = "DxgkDdiDisconnectDoorbell";
+    const DESTROY: &str = "DxgkDdiDestroyDoorbell";
+    const SUSPEND: &str = "DxgkDdiSuspendContext";
+    stage.play(setup(), |scene| {
+        let rig = Rig::open(scene, "neighbour")?;
+        let fence = rig.device.shared_fence(0)?;
+        let object = rig.user.process.nt().handle_any(fence.share()?).context("the NT handle")?;
+        let mut client = scene.world.separate("late")?;
+        client.expect("ready")?;
+        let before = scene.journal(&[DISCONNECT, DESTROY, SUSPEND]).len();
+        let handle = client.process().nt().insert_handle(object);
+        client.say(&handle.to_string())?;
+        ensure!(client.exit()?.success(), "the client failed");
+        same("what it queued last", fence.value()?, 1)?;
+        let calls = scene.journal(&[DISCONNECT, DESTROY, SUSPEND]).split_off(before);
+        same("calls", calls, vec![DISCONNECT, DESTROY])
     })
 }
 
