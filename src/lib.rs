@@ -13,6 +13,7 @@ pub mod demo;
 pub mod fuzz;
 pub mod inf;
 pub mod scenario;
+pub mod separate;
 pub mod setting;
 pub mod tdr;
 pub mod timeline;

@@ -1,6 +1,7 @@
 //! A machine with Fencepost in it: the model, the driver in one of its two forms, and processes that use it.
 
 use crate::client::{Adapter as ClientAdapter, Inside, NativeThunks, Refused};
+use crate::separate::Separate;
 use crate::setting::{self, Assignment};
 use anyhow::{Context, Result};
 use dxgkrnl_model::adapter::{Adapter, AdapterConfig};
@@ -178,6 +179,21 @@ impl World {
         };
         let mutant = if let Form::UserModeMutant(mutant) = self.form { mutant } else { 0 };
         Ok(User { process, table, mutant })
+    }
+}
+
+impl World {
+    /// Starts a process of its own that plays `role`, with the user-mode driver in the form that the driver has.
+    ///
+    /// # Errors
+    /// When the machine was booted without `separate_processes`, or the process does not come up.
+    pub fn separate(&self, role: &str) -> Result<Separate> {
+        let process = Arc::new(self.os.create_process(role));
+        let driver = match &self.form {
+            Form::Image(images) | Form::DecoratedImage(images, _) => Some(&*images.umd.bytes),
+            Form::Native | Form::Decorated(_) | Form::UserModeMutant(_) => None,
+        };
+        Separate::start(self.os.kernel(), process, role, driver)
     }
 }
 

@@ -53,6 +53,8 @@ fn demo_holds(mode: &str) {
     assert_eq!(json["rules_broken"], 0);
     assert_eq!(json["thunk_calls_hot"], 0);
     assert_eq!(json["processes"], 2);
+    assert_eq!(json["process_kind"], "Linux process of its own");
+    assert_eq!(json["messages_hot"], 0);
     assert_eq!(json["resets"], 1);
     assert_eq!(json["picture_right"], true);
     assert!(json["rules_run"].as_u64() > Some(100), "{json}");

@@ -392,15 +392,20 @@ impl Device {
         }
     }
 
+    /// Gives up what waits for fences on it.
+    pub(crate) fn abandon_waits(&self) {
+        for wait in self.waits() {
+            wait.abandon(self.adapter().kernel());
+        }
+    }
+
     /// `DxgkDdiDestroyDevice`. A second call does nothing.
     pub(crate) fn destroy(&self) {
         let driver = self.driver.swap(0, Ordering::AcqRel);
         if driver == 0 {
             return;
         }
-        for wait in self.waits() {
-            wait.abandon(self.adapter().kernel());
-        }
+        self.abandon_waits();
         let handle = core::ptr::with_exposed_provenance_mut(driver);
         let status = ddi::status(call_ddi!(self.adapter(), DxgkDdiDestroyDevice(handle)));
         judge_destroy(self.adapter(), "DxgkDdiDestroyDevice", status);

@@ -145,6 +145,7 @@ impl Os {
             processors: personality.processors,
             clock: personality.time_outs,
             unmap_time: personality.unmap_time,
+            separate_processes: personality.separate_processes,
             test_signing: (!personality.faults.signing_untold).then_some(personality.test_signing),
             ..KernelConfig::default()
         };

@@ -446,6 +446,8 @@ pub struct Personality {
     pub time_outs: ClockOptions,
     /// What unmapping takes of the calling thread's time: an interrupt to every processor.
     pub unmap_time: Ticks,
+    /// Whether user mode may be other Linux processes. Not a property of Windows: it costs descriptors.
+    pub separate_processes: bool,
     /// The order of queries at start; `None`: [`crate::transcript::START_26100`].
     pub start_transcript: Option<String>,
     /// Test signing is on: kernel-mode testing may be enabled.
@@ -557,6 +559,7 @@ impl Default for Personality {
             processors: 8,
             time_outs: ClockOptions::default(),
             unmap_time: 0,
+            separate_processes: false,
             start_transcript: None,
             test_signing: true,
             paging_engine_signals: false,

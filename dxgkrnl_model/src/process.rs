@@ -7,6 +7,7 @@
 //! process ends or the adapter stops.
 
 mod adapter;
+mod rundown;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +31,7 @@ use crate::os::Shared;
 use crate::recovery::lockout::Hangs;
 use crate::sync::{Lock, Rank};
 pub(crate) use adapter::{ProcessAdapter, judge_destroy};
+use rundown::Rundown;
 
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -170,7 +172,8 @@ pub(crate) struct ProcessInner {
     nt: Arc<nt_model::Process>,
     handles: Lock<HandleTable<UserObject>>,
     adapters: Lock<Vec<Arc<ProcessAdapter>>>,
-    ended: AtomicBool,
+    /// Its threads inside thunks.
+    rundown: Rundown,
     /// It may control recovery by escapes.
     trusted: AtomicBool,
     /// What it has hung.
@@ -363,30 +366,42 @@ impl ProcessInner {
         });
     }
 
-    /// Ends the process. Further calls do nothing.
+    /// Its devices on every adapter.
+    fn devices(&self) -> Vec<Arc<Device>> {
+        let parts = self.adapters.lock().clone();
+        parts.iter().flat_map(|part| part.devices()).collect()
+    }
+
+    /// The calling thread is inside a thunk until the guard is dropped. `None`: the process is ending.
+    pub(crate) fn admit(self: &Arc<Self>) -> Option<rundown::Admitted> {
+        rundown::admit(self)
+    }
+
+    /// Ends the process: no thunk begins any more, those that run come to their end, and everything is destroyed.
+    /// Further calls do nothing.
     pub(crate) fn end(self: &Arc<Self>, how: End) {
         let Some(shared) = self.shared() else { return };
-        if self.ended.swap(true, Ordering::AcqRel) {
+        if !self.rundown.begin() {
             return;
         }
-        let parts = self.adapters.lock().clone();
-        for part in &parts {
-            for device in part.devices() {
-                match how {
-                    End::Normal => device.drain(),
-                    End::Terminated => device.fail(DeviceState::Stopped),
-                }
+        for device in self.devices() {
+            match how {
+                End::Normal => device.drain(),
+                End::Terminated => device.fail(DeviceState::Stopped),
             }
+        }
+        self.rundown.wait(shared.kernel(), || self.devices());
+        if how == End::Terminated {
+            // Those that threads inside have made meanwhile.
+            self.devices().iter().for_each(|device| device.fail(DeviceState::Stopped));
         }
         if how == End::Normal && shared.personality().rings_first {
             self.take_rings_away();
         }
         self.destroy_where(|_| true);
-        for part in parts {
-            part.close();
-        }
-        let old = std::mem::take(&mut *self.adapters.lock());
-        drop(old);
+        let parts = std::mem::take(&mut *self.adapters.lock());
+        parts.iter().for_each(|part| part.close());
+        drop(parts);
         let objects = shared.kernel().end_process(&self.nt);
         drop(objects);
         shared.remove_process(self);
@@ -419,7 +434,7 @@ impl Process {
             nt: shared.kernel().create_process(name),
             handles: Lock::new(Rank::Process, HandleTable::default()),
             adapters: Lock::new(Rank::Registry, Vec::new()),
-            ended: AtomicBool::new(false),
+            rundown: Rundown::new(),
             trusted: AtomicBool::new(false),
             hangs: Hangs::new(),
         });
@@ -460,7 +475,8 @@ impl Process {
         self.finish(how);
     }
 
-    fn finish(&self, how: End) {
+    /// Ends it, whoever else holds it. Threads may be inside thunks; they are waited for.
+    pub fn finish(&self, how: End) {
         let _inside = self.shared.kernel().enter();
         self.inner.end(how);
     }

@@ -102,6 +102,7 @@ pub(crate) fn enter(machine: &Machine, name: &'static str, body: impl FnOnce(&Ca
     if machine.rules.is_stopped() {
         return ntstatus::STATUS_SYSTEM_SHUTDOWN;
     }
+    let Some(_admitted) = process.admit() else { return ntstatus::STATUS_PROCESS_IS_TERMINATING };
     let call = Call { shared, process };
     body(&call).unwrap_or_else(|status| status)
 }

@@ -100,6 +100,8 @@ pub(crate) struct Cpu {
     /// Base of a system thread, for `PsTerminateSystemThread`.
     pub(crate) thread_base: Cell<*mut JumpContext>,
     pub(crate) process: Cell<u64>,
+    /// The host's id of that process where it is another Linux process; 0 where it is this one.
+    pub(crate) separate: Cell<i32>,
     pub(crate) fault: Cell<(u64, bool)>,
     pub(crate) last_error: Cell<u32>,
 }
@@ -138,6 +140,7 @@ impl Cpu {
             guard: Cell::new(ptr::null_mut()),
             thread_base: Cell::new(ptr::null_mut()),
             process: Cell::new(0),
+            separate: Cell::new(0),
             fault: Cell::new((0, false)),
             last_error: Cell::new(0),
         }

@@ -84,6 +84,9 @@ pub struct KernelConfig {
     /// Whether code with test signatures may run, which drivers ask by `SystemCodeIntegrityInformation`. `None`: the
     /// query is refused.
     pub test_signing: Option<bool>,
+    /// Whether user mode may be other Linux processes ([`Process::separate`](crate::Process::separate)): pages that a
+    /// driver allocates by itself then have memory files of their own.
+    pub separate_processes: bool,
 }
 
 impl Default for KernelConfig {
@@ -105,6 +108,7 @@ impl Default for KernelConfig {
             clock: ClockOptions::default(),
             unmap_time: 0,
             test_signing: Some(true),
+            separate_processes: false,
         }
     }
 }
@@ -213,7 +217,7 @@ impl Kernel {
             dispatcher: Dispatcher::default(),
             dpcs: DpcQueue::default(),
             timers: Timers::default(),
-            memory: Memory::new(config.ram),
+            memory: Memory::new(config.ram, config.separate_processes),
             pool: Pool::new(&config.pool),
             interrupts: Interrupts::default(),
             imports: Imports::default(),

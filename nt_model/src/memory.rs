@@ -15,6 +15,7 @@ pub(crate) mod io_space;
 pub(crate) mod mapping;
 pub(crate) mod mdl;
 mod mdl_header;
+pub(crate) mod page_files;
 pub(crate) mod page_object;
 pub(crate) mod physical;
 mod pin;
@@ -29,6 +30,7 @@ pub use contiguous::ContiguousRequest;
 pub use host::{PAGE_SIZE, Rights};
 pub use mapping::MapRequest;
 pub use mdl::{LockOperation, Mdl};
+pub use page_files::Handed;
 pub use page_object::{CacheType, PageKind, PageObject};
 pub use pin::PageTraits;
 
@@ -53,9 +55,9 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(ram: u64) -> Self {
+    pub(crate) fn new(ram: u64, own_files: bool) -> Self {
         Self {
-            physical: PhysicalMemory::new(ram),
+            physical: PhysicalMemory::new(ram, own_files),
             regions: Regions::default(),
             mdls: mdl::MdlTable::default(),
             fail_in: AtomicU64::new(0),
@@ -133,6 +135,11 @@ impl Machine {
     /// Allocations left until the injected failure; 0 when it has happened or was not asked for.
     pub fn allocations_until_failure(&self) -> u64 {
         self.memory.fail_in.load(Ordering::Relaxed)
+    }
+
+    /// Pages of RAM that are free.
+    pub fn free_ram(&self) -> u64 {
+        self.memory.physical.free_pages()
     }
 
     /// Allocates pages for the model itself or for processes: zeroed, not mapped anywhere.

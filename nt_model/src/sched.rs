@@ -162,7 +162,12 @@ pub struct RealScheduler {
 impl RealScheduler {
     /// Time begins now.
     pub fn new() -> Self {
-        Self { boot: Instant::now() }
+        Self::since(Instant::now())
+    }
+
+    /// Time began then.
+    pub fn since(boot: Instant) -> Self {
+        Self { boot }
     }
 }
 

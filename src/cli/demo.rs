@@ -77,7 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let started = |adapter: &Adapter| {
         say(&format!("{} started: WDDM 3.2, three nodes; granted: {}", driver_name(&form), rung(adapter)));
     };
-    let ended = play(&form, arguments.family.windows, settings, &photo, started, &say)?;
+    let ended = play(&form, arguments.family.windows, settings, &photo, true, started, &say)?;
     for breach in &ended.breaches {
         eprintln!("{breach}");
     }
@@ -217,7 +217,8 @@ fn summary(
         signals: signals(played),
         resets: played.report.counts.resets,
         processes: 2,
-        process_kind: "in-process client, each with its own image of the user-mode driver",
+        process_kind: if played.separate { "Linux process of its own" } else { "thread of the machine's process" },
+        messages_hot: played.messages_hot,
         picture: places.picture.display().to_string(),
         timeline: places.timeline.display().to_string(),
         trace: places.trace.display().to_string(),

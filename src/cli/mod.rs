@@ -5,6 +5,7 @@
 
 mod bench;
 mod check;
+mod client;
 mod decode;
 mod demo;
 mod fuzz;
@@ -46,6 +47,8 @@ enum Command {
     Soak(soak::Arguments),
     Fuzz(fuzz::Arguments),
     Tdr(tdr::Arguments),
+    #[command(hide = true)]
+    Client(client::Arguments),
 }
 
 impl Command {
@@ -56,7 +59,7 @@ impl Command {
             Self::Scenario(arguments) => arguments.check(),
             Self::Check(arguments) => arguments.check(),
             Self::Bench(arguments) => arguments.check(),
-            Self::Decode(_) | Self::Inf(_) => Ok(false),
+            Self::Decode(_) | Self::Inf(_) | Self::Client(_) => Ok(false),
             Self::Soak(arguments) => arguments.check(),
             Self::Fuzz(arguments) => arguments.check(),
             Self::Tdr(arguments) => arguments.check(),
@@ -75,6 +78,7 @@ impl Command {
             Self::Soak(arguments) => soak::run(arguments),
             Self::Fuzz(arguments) => fuzz::run(arguments),
             Self::Tdr(arguments) => tdr::run(arguments),
+            Self::Client(arguments) => client::run(arguments),
         }
     }
 }

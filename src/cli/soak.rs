@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use dxgkrnl_model::personality::Windows;
 use dxgkrnl_model::personality::family::READINGS;
 use fencepost::demo::audit::hold;
-use fencepost::scenario::{LIMIT, Stage, Status, Storm, all, run as play, storm};
+use fencepost::scenario::{Deaths, LIMIT, Stage, Status, Storm, all, deaths, run as play, storm};
 use fencepost::setting::{Assignment, companions};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Instant;
@@ -23,7 +23,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = rung, default_values_t = [0, 1, 2, 3])]
     rung: Vec<u32>,
     /// How many seeds draw, from 1 on: of `readings` a member of the family of Windows, beside the default and each
-    /// reading by itself; of `resets` the points of the storm
+    /// reading by itself; of `resets` and `kill` the moments
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     seeds: u64,
     #[command(flatten)]
@@ -39,6 +39,9 @@ enum Name {
     /// A thousand resets, nine hundred of engines and a hundred of the adapter, at random points of a running load, on
     /// each rung from each seed
     Resets,
+    /// A thousand client processes that SIGKILL ends at random moments, and ten thousand that are terminated inside
+    /// calls, shared out among the rungs and seeds
+    Kill,
 }
 
 /// The storm that is played from a seed: every other one with engines that do not come off command buffers.
@@ -70,6 +73,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     match arguments.name {
         Name::Readings => readings(arguments),
         Name::Resets => resets(arguments),
+        Name::Kill => kill(arguments),
     }
 }
 
@@ -153,6 +157,27 @@ fn readings(arguments: &Arguments) -> Result<bool> {
 }
 
 fn resets(arguments: &Arguments) -> Result<bool> {
+    storms(arguments, &|stage| {
+        let Storm { engines, adapters, .. } = storm_of(stage.seed());
+        (format!("{engines} + {adapters} resets"), storm(stage, storm_of(stage.seed())))
+    })
+}
+
+/// How many processes die in all.
+const DEATHS: Deaths = Deaths { killed: 1_000, terminated: 10_000, seed: 0 };
+
+fn kill(arguments: &Arguments) -> Result<bool> {
+    // CAST: four rungs at most.
+    let rounds = (arguments.rung.len() as u64 * arguments.seeds).max(1);
+    storms(arguments, &|stage| {
+        let (killed, terminated) = (DEATHS.killed.div_ceil(rounds), DEATHS.terminated.div_ceil(rounds));
+        let what = format!("{killed} killed + {terminated} terminated");
+        (what, deaths(stage, Deaths { killed, terminated, seed: stage.seed() }))
+    })
+}
+
+/// Plays a storm on each rung from each seed; `play` returns what it was and how it went.
+fn storms(arguments: &Arguments, play: &dyn Fn(&Stage) -> (String, Result<()>)) -> Result<bool> {
     let wanted = wanted(arguments)?;
     ensure!(arguments.seeds != 0, "no seed is left to play");
     let form = arguments.mode.form()?;
@@ -162,7 +187,8 @@ fn resets(arguments: &Arguments) -> Result<bool> {
             let begun = Instant::now();
             let settings = settings(*rung, Windows::Default, wanted);
             let stage = Stage::new(form.clone(), seed).with_settings(&settings);
-            let told = match storm(&stage, storm_of(seed)) {
+            let (what, played) = play(&stage);
+            let told = match played {
                 Ok(()) => {
                     passed += 1;
                     "pass".to_owned()
@@ -172,9 +198,8 @@ fn resets(arguments: &Arguments) -> Result<bool> {
                     format!("FAIL {error:#}")
                 }
             };
-            let Storm { engines, adapters, .. } = storm_of(seed);
             let seconds = begun.elapsed().as_secs();
-            println!("rung {rung}, seed {seed}: {engines} + {adapters} resets, {seconds} s: {told}");
+            println!("rung {rung}, seed {seed}: {what}, {seconds} s: {told}");
         }
     }
     println!("{passed} passed, {failed} failed, {} mode", form.mode());

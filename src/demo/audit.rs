@@ -30,7 +30,7 @@ fn difference(got: &Picture, want: &Picture) -> Option<String> {
 /// A rule of the model is broken, the work was not done, the picture is wrong, or [`complaints`] has something to say.
 pub fn hold(form: &Form, windows: Windows, settings: &[Assignment]) -> Result<()> {
     let photo = Picture::coffee()?;
-    let ended = run(form, windows, settings, &photo, |_| (), &|_| ())?;
+    let ended = run(form, windows, settings, &photo, true, |_| (), &|_| ())?;
     ensure!(ended.broken.is_empty(), "{} broken", ended.broken.join(", "));
     let complaints = ended.complaints();
     let played = ended.played?;
@@ -50,6 +50,9 @@ pub fn complaints(played: &Played) -> Vec<String> {
     // Without doorbells each submission is a call into the kernel, so calls are no complaint.
     for (thunk, times) in played.report.counts.hot_thunks.iter().filter(|_| played.doorbells) {
         found.push(format!("{thunk} was called {times} times while work was submitted"));
+    }
+    if played.doorbells && played.messages_hot != 0 {
+        found.push(format!("{} messages were sent while work was submitted", played.messages_hot));
     }
     if played.report.counts.resets != 1 {
         found.push(format!("{} engines or adapters were reset, not 1", played.report.counts.resets));
@@ -119,7 +122,7 @@ mod tests {
     #[test]
     fn a_wrong_count_is_a_complaint() -> Result<()> {
         let photo = Picture::coffee()?;
-        let ended = run(&Form::Native, Windows::Default, &[], &photo, |_| (), &|_| ())?;
+        let ended = run(&Form::Native, Windows::Default, &[], &photo, false, |_| (), &|_| ())?;
         let mut played = ended.played?;
         assert_eq!(complaints(&played), [""; 0]);
         let counters: [(&str, Spoil); 6] = [
@@ -146,6 +149,9 @@ mod tests {
         played.report.counts.hot_thunks.insert("D3DKMTEscape", 1);
         assert!(complaints(&played).iter().any(|said| said.contains("D3DKMTEscape was called 1 times")));
         played.report.counts.hot_thunks.clear();
+        played.messages_hot = 1;
+        assert_eq!(complaints(&played), ["1 messages were sent while work was submitted"]);
+        played.messages_hot = 0;
         assert_eq!(complaints(&played), [""; 0]);
         Ok(())
     }
@@ -156,7 +162,7 @@ mod tests {
         let photo = Picture::coffee()?;
         for rung in 0..3 {
             let settings = [("MaxRung".to_owned(), rung)];
-            let mut played = run(&Form::Native, Windows::Default, &settings, &photo, |_| (), &|_| ())?.played?;
+            let mut played = run(&Form::Native, Windows::Default, &settings, &photo, false, |_| (), &|_| ())?.played?;
             assert_eq!(complaints(&played), [""; 0], "rung {rung}");
             played.submit_calls -= 1;
             let said = complaints(&played);
@@ -171,7 +177,7 @@ mod tests {
         let photo = Picture::coffee()?;
         for names in [["NullFenceArray", "OptimizedInterrupt"], ["OptimizedInterrupt", "ShadowMonitoredValue"]] {
             let settings = names.map(|name| (name.to_owned(), 1));
-            let mut played = run(&Form::Native, Windows::Default, &settings, &photo, |_| (), &|_| ())?.played?;
+            let mut played = run(&Form::Native, Windows::Default, &settings, &photo, false, |_| (), &|_| ())?.played?;
             assert_eq!(complaints(&played), [""; 0], "{names:?}");
             let counts = (signals(&played), interrupts_suppressed(&played));
             assert!(counts.1 < counts.0, "{names:?}: {counts:?}");

@@ -12,8 +12,15 @@ use wddm_abi::{D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, LUID};
 /// # Errors
 /// When the adapter cannot be opened, the driver refuses the escape, or its answer is no block of counters.
 pub fn read(user: &User, luid: LUID) -> Result<EscapeCounters> {
-    let raw = Raw::open(&user.process, luid)?;
-    let block = ask(&raw, escape_command::COUNTERS, size_of::<EscapeCounters>())?;
+    read_by(&Raw::open(&user.process, luid)?)
+}
+
+/// As [`read`], by an adapter that is open.
+///
+/// # Errors
+/// When the driver refuses the escape, or its answer is no block of counters.
+pub fn read_by(raw: &Raw) -> Result<EscapeCounters> {
+    let block = ask(raw, escape_command::COUNTERS, size_of::<EscapeCounters>())?;
     EscapeCounters::read(&block).context("the counters' escape returned something else")
 }
 

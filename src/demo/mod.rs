@@ -1,8 +1,10 @@
 //! `fencepost demo`.
 
+pub mod actor;
 pub mod audit;
 pub mod counters;
 pub mod history;
+pub mod parts;
 pub mod picture;
 pub mod play;
 pub mod recipe;

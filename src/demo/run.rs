@@ -36,7 +36,7 @@ impl Ended {
 }
 
 /// Boots a machine of this Windows, starts an adapter with these settings, calls `started`, plays, and shuts down.
-/// `say` gets a line per step.
+/// `separate`: the processes are Linux processes of their own. `say` gets a line per step.
 ///
 /// # Errors
 /// When the driver does not load. An adapter that does not start is work that was not done ([`Ended::played`]).
@@ -45,16 +45,18 @@ pub fn run(
     windows: Windows,
     settings: &[Assignment],
     photo: &Picture,
+    separate: bool,
     started: impl FnOnce(&Adapter),
     say: &dyn Fn(&str),
 ) -> Result<Ended> {
     let mut personality = Personality::collecting();
     windows.apply(&mut personality);
+    personality.separate_processes = separate;
     let world = World::boot_with(form, personality, settings)?;
     let mut debug_info = Vec::new();
     let played = world.adapter(setting::adapter_of_ours(&with_a_hang(settings))).and_then(|adapter| {
         started(&adapter);
-        let played = play(&world, adapter.luid(), photo, say);
+        let played = play(&world, adapter.luid(), photo, separate, say);
         debug_info = adapter.debug_info();
         played
     });

@@ -34,6 +34,7 @@ pub const GROUPS: &[Group] = &[
     Group { name: "TE", title: "timeouts: engines that hang, and their reset" },
     Group { name: "TA", title: "timeouts: the reset of the adapter" },
     Group { name: "RP", title: "memory, and the power of the device" },
+    Group { name: "PT", title: "processes of their own: Linux processes beside the machine's" },
 ];
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ mod mf;
 mod mr;
 mod nf;
 mod portable;
+mod pt;
 mod raw;
 mod readings;
 mod rig;
@@ -43,6 +44,7 @@ mod xa;
 pub use db::{ABORT, Memory, NOTIFY, RETRY, RingQueue, Room};
 pub use forms::render_only;
 pub use groups::{GROUPS, Group};
+pub use pt::storm::{Deaths, play as deaths};
 pub use raw::{Denied, NativeFence, Raw};
 pub use run::{LIMIT, Outcome, Status, list, run, select};
 pub use rungs::lowest;
@@ -91,6 +93,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         te::CASES,
         ta::CASES,
         rp::CASES,
+        pt::CASES,
     ]
     .into_iter()
     .flatten()

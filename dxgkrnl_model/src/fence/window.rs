@@ -7,9 +7,7 @@
 //! Windows are used in turn, so that an address is different at each call.
 #![expect(unsafe_code, reason = "a page of address space is mapped over at will")]
 
-use std::os::fd::AsRawFd;
-
-use nt_model::{PAGE_SIZE, PageObject};
+use nt_model::{PAGE_SIZE, PageObject, Rights};
 
 use super::place::ObjectPage;
 use crate::adapter::Adapter;
@@ -127,14 +125,9 @@ fn reserve() -> Option<usize> {
 }
 
 fn show(address: usize, object: &PageObject, index: usize, write: bool) {
-    let rights = if write { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-    // CAST: an offset in a memory file.
-    let offset = (index * PAGE_SIZE) as i64;
-    let at = core::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: the page of address space is a window's; whoever used it before was told not to keep the address.
-    unsafe {
-        libc::mmap(at, PAGE_SIZE, rights, libc::MAP_SHARED | libc::MAP_FIXED, object.descriptor().as_raw_fd(), offset)
-    };
+    let rights = if write { Rights::ReadWrite } else { Rights::Read };
+    // The page of address space is a window's; whoever used it before was told not to keep the address.
+    let _ = object.map_over(address, index, 1, rights);
 }
 
 fn hide(address: usize, patterned: bool) {

@@ -1,7 +1,6 @@
-//! User memory: copied once, guarded.
-#![expect(unsafe_code, reason = "the one place where user mode's pointers are followed")]
+//! User memory: copied once, guarded, wherever the calling thread's process is.
 
-use nt_model::try_user;
+use nt_model::{read_user, write_user};
 use wddm_abi::{NTSTATUS, Plain, ntstatus};
 
 /// Most bytes that one argument may have.
@@ -19,11 +18,7 @@ pub(crate) fn bytes(address: usize, length: usize) -> Result<Vec<u8>, NTSTATUS> 
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     let mut copy = vec![0_u8; length];
-    let to = copy.as_mut_ptr();
-    let from: *const u8 = core::ptr::with_exposed_provenance(address);
-    // SAFETY: `copy` has `length` bytes; a bad source is an access violation, which the guard returns. Bytes that
-    // another thread changes meanwhile are torn, which is what a copy of user memory is.
-    try_user(|| unsafe { from.copy_to_nonoverlapping(to, length) }).map_err(|_| ntstatus::STATUS_ACCESS_VIOLATION)?;
+    read_user(address, &mut copy).map_err(|_| ntstatus::STATUS_ACCESS_VIOLATION)?;
     Ok(copy)
 }
 
@@ -38,10 +33,7 @@ pub(crate) fn store(address: usize, from: &[u8]) -> Result<(), NTSTATUS> {
     if address == 0 {
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    let to: *mut u8 = core::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: as in `bytes`, the other way round.
-    try_user(|| unsafe { from.as_ptr().copy_to_nonoverlapping(to, from.len()) })
-        .map_err(|_| ntstatus::STATUS_ACCESS_VIOLATION)
+    write_user(address, from).map_err(|_| ntstatus::STATUS_ACCESS_VIOLATION)
 }
 
 /// Copies a record.

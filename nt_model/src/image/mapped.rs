@@ -79,7 +79,7 @@ impl MappedImage {
     pub(super) fn fill(&self, memory: &[u8], sections: &[Section]) -> Result<(), LoadError> {
         let failed = |_| LoadError::NoMemory;
         let pages = self.object.pages();
-        host::map_pages_at(self.base, self.object.descriptor(), 0, pages, Rights::ReadWrite).map_err(failed)?;
+        self.object.map_over(self.base, 0, pages, Rights::ReadWrite).map_err(failed)?;
         host::write(self.base, memory);
         host::protect(self.base, self.bytes, Rights::Read).map_err(failed)?;
         for section in sections {

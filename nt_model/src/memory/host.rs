@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Once;
 
-use libc::c_int;
+use libc::{c_int, c_void};
 
 /// Size of a page, in bytes.
 pub const PAGE_SIZE: usize = 4096;
@@ -168,12 +168,29 @@ pub(crate) fn first_other(at: usize, value: u8, bytes: usize) -> Option<usize> {
     seen.iter().position(|byte| *byte != value)
 }
 
-/// Seals a memfd so that whoever receives it can no longer map it writable, while mappings that exist keep working.
-pub(crate) fn seal_future_writes(fd: &OwnedFd) -> io::Result<()> {
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE;
+/// Seals a memfd that another process gets: its size stays. `read_only`: nobody maps it writable any more, while
+/// mappings that exist keep working. A seal that is there already is no error.
+pub(crate) fn seal(fd: &OwnedFd, read_only: bool) -> io::Result<()> {
+    let size = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+    let seals = if read_only { size | libc::F_SEAL_FUTURE_WRITE } else { size };
     // SAFETY: an open descriptor and flags.
     let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Maps the writable, shared memory at `from` a second time, over part of a range that this module handed out. A seal
+/// against new mappings does not apply to it.
+pub(crate) fn duplicate_at(from: usize, at: usize, bytes: usize) -> io::Result<()> {
+    let from = core::ptr::with_exposed_provenance_mut::<c_void>(from);
+    let to = core::ptr::with_exposed_provenance_mut::<c_void>(at);
+    // SAFETY: an old size of 0 leaves the old mapping of shared memory as it is; the new place is this crate's.
+    let got = unsafe { libc::mremap(from, 0, bytes, libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED, to) };
+    if got == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The same file once more, opened for reading alone.
+pub(crate) fn reopen_to_read(fd: &OwnedFd) -> io::Result<OwnedFd> {
+    std::fs::File::open(format!("/proc/self/fd/{}", fd.as_raw_fd())).map(OwnedFd::from)
 }
 
 #[cfg(test)]
@@ -197,8 +214,9 @@ mod tests {
     fn a_sealed_memfd_has_no_new_writable_mapping() {
         let Ok(fd) = memfd(1) else { panic!("memfd") };
         let kernel = map_pages(&fd, 0, 1, Rights::ReadWrite).unwrap_or_default();
-        assert!(seal_future_writes(&fd).is_ok());
+        assert!(seal(&fd, true).is_ok());
         assert!(map_pages(&fd, 0, 1, Rights::ReadWrite).is_err());
+        assert!(seal(&fd, true).is_ok(), "as it is");
         write(kernel, &[7]);
         unmap(kernel, PAGE_SIZE);
     }

@@ -72,6 +72,10 @@ impl Machine {
         if !request.user_mode && self.memory.has_no_addresses() {
             return None;
         }
+        // Chosen: a driver maps nothing into another Linux process by itself.
+        if request.user_mode && cpu::with(|cpu| cpu.separate.get()) != 0 {
+            return None;
+        }
         let backing = self.backing_of_mdl(routine, mdl)?;
         let rights = if request.read_only { Rights::Read } else { Rights::ReadWrite };
         self.check_rights(mdl, &backing, rights);

@@ -1,4 +1,4 @@
-//! Page objects: runs of pages that live and die together, each backed by one memfd.
+//! Page objects: runs of pages that live and die together, backed by a memfd, or by one a page.
 //!
 //! A [`PageObject`] is a contiguous allocation, the pages of an MDL, a chunk of pool, the memory of a process, a
 //! device's local memory. Each page has a frame number from a fake physical space and counters: how often it is locked,
@@ -8,10 +8,10 @@
 //! breaks NT-CACHE. One that was not has the type of its first mapping.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use super::host::{self, PAGE_SIZE, Rights};
+use super::page_files::{Handed, PageFiles};
 use crate::cpu::Site;
 
 /// What a page object is for; decides whether its pages may be mapped without being locked first.
@@ -101,10 +101,10 @@ pub(crate) struct PageState {
     cache: AtomicU8,
 }
 
-/// A run of pages with one memfd.
+/// A run of pages.
 pub struct PageObject {
     id: u64,
-    fd: OwnedFd,
+    files: PageFiles,
     pages: usize,
     kind: PageKind,
     /// Pool tag or label.
@@ -131,13 +131,13 @@ impl fmt::Debug for PageObject {
 }
 
 impl PageObject {
-    /// The pages of `fd`, as `request` asks for them, at these frames.
-    pub(super) fn new(id: u64, fd: OwnedFd, request: &PageRequest, extents: Vec<(u64, u64)>) -> Self {
+    /// The pages of `files`, as `request` asks for them, at these frames.
+    pub(super) fn new(id: u64, files: PageFiles, request: &PageRequest, extents: Vec<(u64, u64)>) -> Self {
         let state =
             || PageState { locks: AtomicU32::new(0), maps: AtomicU32::new(0), cache: AtomicU8::new(CACHE_NONE) };
         Self {
             id,
-            fd,
+            files,
             pages: request.pages,
             kind: request.kind,
             tag: request.tag,
@@ -205,17 +205,26 @@ impl PageObject {
         self.site
     }
 
-    /// The memfd, for handing to another process. Seal it first when that process may only read.
-    pub fn descriptor(&self) -> &OwnedFd {
-        &self.fd
-    }
-
-    /// Forbids new writable mappings of the memfd; existing ones stay.
+    /// What another Linux process needs to map pages from `first` on with `rights`, and nothing beside them.
     ///
     /// # Errors
-    /// What `fcntl(F_ADD_SEALS)` reports.
-    pub fn seal_future_writes(&self) -> std::io::Result<()> {
-        host::seal_future_writes(&self.fd)
+    /// `PermissionDenied` where the pages share a file with others, or were handed over for reading before and are to
+    /// be written now; what the host reports.
+    pub fn hand_over(&self, first: usize, pages: usize, rights: Rights) -> std::io::Result<Vec<Handed>> {
+        self.files.hand_over(first, pages, rights)
+    }
+
+    /// Maps pages at an address of the system's choice.
+    pub(crate) fn map(&self, first: usize, pages: usize, rights: Rights) -> std::io::Result<usize> {
+        self.files.map(first, pages, rights)
+    }
+
+    /// Maps pages over a range of addresses that the caller has reserved and that nothing else knows.
+    ///
+    /// # Errors
+    /// What the host reports.
+    pub fn map_over(&self, at: usize, first: usize, pages: usize, rights: Rights) -> std::io::Result<()> {
+        self.files.map_at(at, first, pages, rights)
     }
 
     /// Page frame number of page `index`.
@@ -322,7 +331,7 @@ impl PageObject {
         if count == 0 {
             return Ok(());
         }
-        let at = host::map_pages(&self.fd, first, count, rights)?;
+        let at = self.map(first, count, rights)?;
         f(at + offset % PAGE_SIZE);
         host::unmap(at, count * PAGE_SIZE);
         Ok(())

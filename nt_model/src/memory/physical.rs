@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::host::{self, PAGE_SIZE};
-use super::page_object::{PageObject, PageRequest};
+use super::host::PAGE_SIZE;
+use super::page_files::PageFiles;
+use super::page_object::{PageKind, PageObject, PageRequest};
 use crate::mmio::DeviceRange;
 
 /// First page frame of the low zone (1 MiB).
@@ -22,6 +23,9 @@ const HIGH_FIRST: u64 = 0x10_0000;
 const HIGH_END: u64 = 0x1000_0000;
 /// The highest physical address that a page of RAM can have.
 pub(crate) const HIGHEST_ADDRESS: u64 = HIGH_END * PAGE_SIZE as u64 - 1;
+
+/// Pages of an object that can have a memory file each: descriptors are few.
+const MOST_OWN_FILES: usize = 256;
 
 /// What a page frame number stands for.
 #[derive(Clone, Debug)]
@@ -71,11 +75,15 @@ pub(crate) struct PhysicalMemory {
     used: AtomicU64,
     total: u64,
     last_id: AtomicU64,
+    /// Each page that a driver may name to user mode has a memory file of its own.
+    own_files: bool,
 }
 
 impl PhysicalMemory {
     /// `bytes`: how much RAM the machine has. Address space is wider, so that stale frames stay recognisable.
-    pub(crate) fn new(bytes: u64) -> Self {
+    /// `own_files`: each page that a driver allocates by itself, in runs of up to [`MOST_OWN_FILES`], has a memory file
+    /// of its own, so that it can be handed to another Linux process without its neighbours.
+    pub(crate) fn new(bytes: u64, own_files: bool) -> Self {
         let zone = |first, end| Zone { next: first, end, freed: VecDeque::new() };
         Self {
             extents: RwLock::default(),
@@ -83,6 +91,7 @@ impl PhysicalMemory {
             used: AtomicU64::new(0),
             total: bytes / PAGE_SIZE as u64,
             last_id: AtomicU64::new(0),
+            own_files,
         }
     }
 
@@ -102,12 +111,13 @@ impl PhysicalMemory {
             Some(first) => vec![(first, pages)],
             None => self.take_frames(request)?,
         };
-        let Ok(fd) = host::memfd(request.pages) else {
+        let own = self.own_files && matches!(request.kind, PageKind::Contiguous | PageKind::MdlPages);
+        let Ok(files) = PageFiles::new(request.pages, own && request.pages <= MOST_OWN_FILES) else {
             self.return_frames(&extents);
             return None;
         };
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let object = Arc::new(PageObject::new(id, fd, request, extents));
+        let object = Arc::new(PageObject::new(id, files, request, extents));
         if request.kind.is_ram() {
             self.used.fetch_add(pages, Ordering::Relaxed);
         }
@@ -238,7 +248,7 @@ impl PhysicalMemory {
 
 #[cfg(test)]
 mod tests {
-    use super::super::page_object::{CacheType, PageKind};
+    use super::super::page_object::CacheType;
     use super::*;
     use crate::cpu::Site;
 
@@ -259,7 +269,7 @@ mod tests {
 
     #[test]
     fn contiguous_frames_are_consecutive_and_others_are_not() {
-        let memory = PhysicalMemory::new(1 << 30);
+        let memory = PhysicalMemory::new(1 << 30, false);
         let one = memory.allocate(&request(20, true)).map(|object| object.frames()).unwrap_or_default();
         assert!(one.windows(2).all(|pair| pair[1] == pair[0] + 1));
         let many = memory.allocate(&request(20, false)).map(|object| object.frames()).unwrap_or_default();
@@ -269,7 +279,7 @@ mod tests {
 
     #[test]
     fn frames_lead_back_to_their_pages_until_freed() {
-        let memory = PhysicalMemory::new(1 << 30);
+        let memory = PhysicalMemory::new(1 << 30, false);
         let Some(object) = memory.allocate(&request(30, false)) else { panic!("no memory") };
         for (index, frame) in object.frames().into_iter().enumerate() {
             assert_eq!(object.frame(index), frame);
@@ -286,7 +296,7 @@ mod tests {
 
     #[test]
     fn an_address_limit_is_kept_and_memory_runs_out() {
-        let memory = PhysicalMemory::new(1 << 20);
+        let memory = PhysicalMemory::new(1 << 20, false);
         let below = PageRequest { highest: 0xFFFF_FFFF, ..request(4, true) };
         let frames = memory.allocate(&below).map(|object| object.frames()).unwrap_or_default();
         assert!(frames.iter().all(|frame| *frame < 0x10_0000));
@@ -295,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_page_has_one_cache_type() {
-        let memory = PhysicalMemory::new(1 << 20);
+        let memory = PhysicalMemory::new(1 << 20, false);
         let Some(object) = memory.allocate(&request(1, true)) else { panic!("no memory") };
         assert_eq!(object.add_mapping(0, CacheType::WriteCombined), Ok(()));
         assert_eq!(object.add_mapping(0, CacheType::Cached), Err(CacheType::WriteCombined));
@@ -306,7 +316,7 @@ mod tests {
 
     #[test]
     fn a_page_keeps_the_cache_type_that_it_was_allocated_with() {
-        let memory = PhysicalMemory::new(1 << 20);
+        let memory = PhysicalMemory::new(1 << 20, false);
         let combined = PageRequest { cache: Some(CacheType::WriteCombined), ..request(1, true) };
         let Some(object) = memory.allocate(&combined) else { panic!("no memory") };
         assert_eq!(object.cache_of(0), CacheType::WriteCombined);
@@ -321,7 +331,7 @@ mod tests {
 
     #[test]
     fn contents_can_be_read_and_written_unmapped() {
-        let memory = PhysicalMemory::new(1 << 20);
+        let memory = PhysicalMemory::new(1 << 20, false);
         let Some(object) = memory.allocate(&request(2, true)) else { panic!("no memory") };
         assert!(object.write(4090, &[1; 12]).is_ok());
         let mut seen = [0; 14];

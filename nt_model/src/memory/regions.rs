@@ -136,7 +136,7 @@ impl Regions {
 /// Maps runs of pages side by side. Consecutive runs of one object become one mapping. Returns the address.
 pub(crate) fn map_runs(runs: &[PageRun], rights: Rights) -> std::io::Result<usize> {
     if let [run] = runs {
-        return host::map_pages(run.object.descriptor(), run.first, run.count, rights);
+        return run.object.map(run.first, run.count, rights);
     }
     let bytes = runs.iter().map(|run| run.count).sum::<usize>() * PAGE_SIZE;
     let start = host::reserve(bytes)?;
@@ -151,7 +151,7 @@ pub(crate) fn map_runs(runs: &[PageRun], rights: Rights) -> std::io::Result<usiz
 pub(crate) fn map_runs_at(start: usize, runs: &[PageRun], rights: Rights) -> std::io::Result<()> {
     let mut at = start;
     for run in runs {
-        host::map_pages_at(at, run.object.descriptor(), run.first, run.count, rights)?;
+        run.object.map_over(at, run.first, run.count, rights)?;
         at += run.count * PAGE_SIZE;
     }
     Ok(())

@@ -4,13 +4,14 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
 use super::heap::Heap;
 use super::left::Left;
+use super::space::Separate;
 use crate::cpu::{self, Site};
 use crate::image::Image;
 use crate::kernel::Machine;
@@ -36,6 +37,8 @@ pub struct Process {
     ended: AtomicBool,
     hidden: AtomicBool,
     left: Left,
+    /// Its address space, where it is another Linux process.
+    separate: OnceLock<Separate>,
     pub(crate) heap: Heap,
     /// User-mode DLLs, in the order of their loading.
     pub(crate) modules: Mutex<Vec<Arc<Image>>>,
@@ -57,6 +60,7 @@ impl Process {
             ended: AtomicBool::new(false),
             hidden: AtomicBool::new(false),
             left: Left::default(),
+            separate: OnceLock::new(),
             heap: Heap::new(id),
             modules: Mutex::default(),
         })
@@ -75,6 +79,16 @@ impl Process {
     /// The address that drivers know it by.
     pub fn address(&self) -> usize {
         self.body.as_ptr().expose_provenance()
+    }
+
+    /// Makes it another Linux process, before anything is mapped into it. Returns `false` where it is one already.
+    pub fn set_separate(&self, space: Separate) -> bool {
+        self.separate.set(space).is_ok()
+    }
+
+    /// Its address space, where it is another Linux process.
+    pub fn separate(&self) -> Option<&Separate> {
+        self.separate.get()
     }
 
     /// Whether [`Machine::end_process`] was called.
@@ -187,13 +201,16 @@ impl UserMapping {
 #[derive(Debug)]
 #[must_use = "the thread leaves the process when the guard is dropped"]
 pub struct InProcess {
-    old: u64,
+    old: (u64, i32),
     not_send: PhantomData<*const ()>,
 }
 
 impl Drop for InProcess {
     fn drop(&mut self) {
-        cpu::with(|cpu| cpu.process.set(self.old));
+        cpu::with(|cpu| {
+            cpu.process.set(self.old.0);
+            cpu.separate.set(self.old.1);
+        });
     }
 }
 
@@ -219,7 +236,9 @@ impl Machine {
     /// Puts the calling thread into `process` until the guard is dropped. It must have entered the machine as well
     /// before it calls services.
     pub fn enter_process(&self, process: &Process) -> InProcess {
-        InProcess { old: cpu::with(|cpu| cpu.process.replace(process.id)), not_send: PhantomData }
+        let pid = process.separate().map_or(0, |space| space.pid);
+        let old = cpu::with(|cpu| (cpu.process.replace(process.id), cpu.separate.replace(pid)));
+        InProcess { old, not_send: PhantomData }
     }
 
     /// The process that the calling thread is in; the system process when it is in none.
@@ -254,9 +273,16 @@ impl Machine {
             return Err(MapError::Range);
         }
         let runs = mapping.runs();
-        let start = match at {
-            None => regions::map_runs(&runs, mapping.rights).map_err(|_| MapError::Host)?,
-            Some(at) => {
+        let start = match (process.separate(), at) {
+            (Some(space), None) => {
+                let start = space.take(bytes)?;
+                space.show(start, mapping)?;
+                start
+            }
+            // Addresses there are picked here.
+            (Some(_), Some(_)) => return Err(MapError::InUse),
+            (None, None) => regions::map_runs(&runs, mapping.rights).map_err(|_| MapError::Host)?,
+            (None, Some(at)) => {
                 if !process.left.take(at, bytes) {
                     host::reserve_at(at, bytes).map_err(|_| MapError::InUse)?;
                 }
@@ -309,6 +335,8 @@ impl Machine {
             return Err(MapError::Range);
         }
         let runs = mapping.runs();
+        let handed =
+            process.separate().map(|space| Separate::hand_over(mapping).map(|pages| (space, pages))).transpose()?;
         let shown = if process.hidden.load(Ordering::Acquire) { Rights::None } else { mapping.rights };
         let region = Region {
             backing: Backing::Pages(runs.clone()),
@@ -319,7 +347,11 @@ impl Machine {
         };
         // Counted before it is visible, so that a page is never mapped and uncounted.
         self.count_mappings(&region);
-        regions::map_runs_at(address, &runs, shown).map_err(|_| MapError::Host)?;
+        match handed {
+            // A process that is gone sees no page any more, neither the old one nor the new one.
+            Some((space, pages)) => _ = space.agent.show(address, pages, mapping.rights),
+            None => regions::map_runs_at(address, &runs, shown).map_err(|_| MapError::Host)?,
+        }
         self.memory.regions.insert(region);
         for (object, index) in old.pages() {
             object.remove_mapping(index);
@@ -333,7 +365,9 @@ impl Machine {
     /// [`MapError`].
     pub fn protect_user(&self, process: &Process, address: usize, rights: Rights) -> Result<(), MapError> {
         let old = self.user_region(process, address)?;
-        if !process.hidden.load(Ordering::Acquire) {
+        if let Some(space) = process.separate() {
+            space.agent.protect(old.start, old.bytes, rights).map_err(|_| MapError::Host)?;
+        } else if !process.hidden.load(Ordering::Acquire) {
             host::protect(old.start, old.bytes, rights).map_err(|_| MapError::Host)?;
         }
         self.memory.regions.insert(Region { rights, ..Region::clone(&old) });
@@ -345,8 +379,12 @@ impl Machine {
     /// # Errors
     /// [`MapError::NotMapped`].
     pub fn unmap_user(&self, process: &Process, address: usize) -> Result<(), MapError> {
-        self.user_region(process, address)?;
-        if let Some(region) = self.forget_mapping_at(address) {
+        let region = self.user_region(process, address)?;
+        if let Some(space) = process.separate() {
+            // Before the pages can be given to anybody else. One that is gone has let go of everything.
+            let _ = space.agent.clear(address, region.bytes);
+            self.forget_mapping_at(address);
+        } else if let Some(region) = self.forget_mapping_at(address) {
             process.left.keep(region.start, region.bytes);
         }
         Ok(())
@@ -381,7 +419,12 @@ impl Machine {
 
     /// Makes all memory of `process` inaccessible until [`reveal_process`](Self::reveal_process): a driver that touches
     /// it meanwhile breaks NT-USER-TOUCH (and is let through, page by page).
+    ///
+    /// Nothing for one in another Linux process, whose memory a driver cannot touch.
     pub fn hide_process(&self, process: &Process) {
+        if process.separate().is_some() {
+            return;
+        }
         process.hidden.store(true, Ordering::Release);
         for region in self.regions_of(process) {
             let _ = host::protect(region.start, region.bytes, Rights::None);
@@ -390,6 +433,9 @@ impl Machine {
 
     /// Undoes [`hide_process`](Self::hide_process).
     pub fn reveal_process(&self, process: &Process) {
+        if process.separate().is_some() {
+            return;
+        }
         process.hidden.store(false, Ordering::Release);
         for region in self.regions_of(process) {
             let _ = host::protect(region.start, region.bytes, region.rights);
@@ -424,7 +470,11 @@ impl Machine {
         });
         for region in regions {
             let user = region.page(region.start).map(|(object, ..)| object).filter(|o| o.kind() == PageKind::User);
-            self.remove_mapping_at(region.start);
+            match process.separate() {
+                // Its addresses here stay reserved as long as there is anybody who knows it.
+                Some(_) => _ = self.forget_mapping_at(region.start),
+                None => _ = self.remove_mapping_at(region.start),
+            }
             if let Some(object) = user
                 && (0..object.pages()).all(|index| object.mappings(index) == 0)
             {

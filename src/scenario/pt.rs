@@ -1,0 +1,148 @@
+//! Group PT: processes of their own, the user-mode driver in another Linux process: its exit, its death at any moment,
+//! and what it tries to get.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `pt/end.rs` | exits, and what a process leaves behind |
+//! | `pt/kill.rs` | SIGKILL |
+//! | `pt/storm.rs` | very many deaths at drawn moments |
+//! | `pt/attack.rs` | clients that are after others |
+
+mod attack;
+mod end;
+mod kill;
+pub mod storm;
+
+use super::rig::{Page, Rig};
+use super::{Played, Scenario, Scene, Setup, same};
+use crate::client::Queue;
+use anyhow::Result;
+
+/// The section that says how processes end.
+const END: &str = "User-mode work submission, Process termination";
+
+/// What a client can reach, by the page that says what it must not.
+const REACH: &str = "SECURITY.md, What it must not do to others";
+
+pub(super) const CASES: &[Scenario] = &[
+    Scenario {
+        id: "PT-01",
+        title: "a process of its own submits through a doorbell without a message, and exits",
+        source: END,
+        play: end::exits,
+    },
+    Scenario {
+        id: "PT-02",
+        title: "a process exits with work under way: it is disconnected, and all that it queued is done",
+        source: END,
+        play: end::works_on,
+    },
+    Scenario {
+        id: "PT-03",
+        title: "a busy process is killed; its neighbour's work is right",
+        source: END,
+        play: kill::busy,
+    },
+    Scenario { id: "PT-04", title: "a process that hangs an engine is killed", source: END, play: kill::hung },
+    Scenario {
+        id: "PT-05",
+        title: "processes die at drawn moments, inside calls as well, and nothing of them is left",
+        source: "User-mode work submission, Process termination; IGT, close-execqueues-close-fd",
+        play: storm::part,
+    },
+    Scenario {
+        id: "PT-06",
+        title: "a process exits and leaves everything open",
+        source: "D3DKMTDestroyDevice; PsSetCreateProcessNotifyRoutine",
+        play: end::leaves,
+    },
+    Scenario {
+        id: "PT-08",
+        title: "another process's handles name nothing",
+        source: "D3DKMTConnectDoorbell, Return value",
+        play: attack::foreign_handles,
+    },
+    Scenario {
+        id: "PT-11",
+        title: "a doorbell that two processes take from each other: the other process has let go before it goes on",
+        source: "User-mode work submission, Doorbells; DxgkCbDisconnectDoorbell",
+        play: end::shares,
+    },
+    Scenario {
+        id: "PT-12",
+        title: "a process that lets no doorbell be taken away is ended",
+        source: "DxgkCbDisconnectDoorbell: it returns when user mode has lost the page; the time is chosen",
+        play: kill::stopped,
+    },
+    Scenario {
+        id: "PT-13",
+        title: "a process gets no more of the pages that it sees, and nothing of the machine",
+        source: REACH,
+        play: attack::pages,
+    },
+    Scenario {
+        id: "PT-14",
+        title: "a process that says it is another one is refused",
+        source: REACH,
+        play: attack::forged,
+    },
+];
+
+/// A machine whose processes may be Linux processes.
+fn setup() -> Setup {
+    Setup::default().windows(|windows| windows.separate_processes = true)
+}
+
+/// A process beside, in this Linux process, whose work must come out right whatever happens to others.
+struct Neighbour {
+    _rig: Rig,
+    queue: Queue,
+    page: Page,
+    value: u64,
+}
+
+impl Neighbour {
+    fn new(scene: &Scene, node: u32) -> Result<Self> {
+        let rig = Rig::open(scene, "neighbour")?;
+        let (queue, page) = (rig.queue(node)?, rig.page()?);
+        Ok(Self { _rig: rig, queue, page, value: 0 })
+    }
+
+    /// A job, whose result must be right.
+    fn job(&mut self, scene: &Scene) -> Played {
+        self.value += 1;
+        self.queue.run(|list| list.store(self.page.at(0), self.value))?;
+        self.page.until(scene, "the neighbour's result", 0, self.value)
+    }
+}
+
+/// What processes have at the first adapter now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    processes: u64,
+    devices: u64,
+    doorbells: u64,
+    free_ram: u64,
+}
+
+impl Held {
+    fn now(scene: &Scene) -> Self {
+        let calls = scene.adapter().ddi_calls();
+        let count = |name: &str| calls.get(name).copied().unwrap_or(0);
+        let open = |what: &str| count(&format!("DxgkDdiCreate{what}")) - count(&format!("DxgkDdiDestroy{what}"));
+        Self {
+            processes: open("Process"),
+            devices: open("Device"),
+            doorbells: open("Doorbell"),
+            free_ram: scene.world.os.kernel().free_ram(),
+        }
+    }
+
+    /// Waits until as much is held as then. Pages that pools keep for the next time do not count, up to `kept`.
+    fn until_again(self, scene: &Scene, kept: u64) -> Played {
+        let now = Self::now(scene);
+        same("objects", Self { free_ram: 0, ..now }, Self { free_ram: 0, ..self })?;
+        // Page tables are freed behind the end.
+        scene.until("memory is free again", || Ok(Self::now(scene).free_ram + kept >= self.free_ram))
+    }
+}

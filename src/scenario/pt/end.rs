@@ -1,0 +1,75 @@
+//! Exits, and what a process leaves behind.
+
+use super::super::rig::Rig;
+use super::{Held, Neighbour, setup};
+use crate::scenario::{Played, Stage, same};
+use crate::separate::Separate;
+use anyhow::{Context, ensure};
+
+/// The client ends by itself, and nothing of it is left.
+fn goes(mut client: Separate) -> Played {
+    client.say("end")?;
+    let process = client.process().clone();
+    ensure!(client.exit()?.success(), "the client failed");
+    same("open handles", (process.open_handles(), process.nt().open_handles()), (0, 0))
+}
+
+pub(super) fn exits(stage: &Stage) -> Played {
+    stage.play(setup(), |scene| {
+        let mut client = scene.world.separate("submit")?;
+        client.expect("connected")?;
+        let before = (client.messages(), scene.world.os.counts().thunks);
+        client.say("go")?;
+        client.expect("memory 101, rings 101")?;
+        same("messages and thunks", (client.messages(), scene.world.os.counts().thunks), before)?;
+        goes(client)
+    })
+}
+
+pub(super) fn works_on(stage: &Stage) -> Played {
+    const DISCONNECT: &str = "DxgkDdiDisconnectDoorbell";
+    const DESTROY: &str = "DxgkDdiDestroyDoorbell";
+    const SUSPEND: &str = "DxgkDdiSuspendContext";
+    stage.play(setup(), |scene| {
+        let rig = Rig::open(scene, "neighbour")?;
+        let fence = rig.device.shared_fence(0)?;
+        let object = rig.user.process.nt().handle_any(fence.share()?).context("the NT handle")?;
+        let mut client = scene.world.separate("late")?;
+        client.expect("ready")?;
+        let before = scene.journal(&[DISCONNECT, DESTROY, SUSPEND]).len();
+        let handle = client.process().nt().insert_handle(object);
+        client.say(&handle.to_string())?;
+        ensure!(client.exit()?.success(), "the client failed");
+        same("what it queued last", fence.value()?, 1)?;
+        let calls = scene.journal(&[DISCONNECT, DESTROY, SUSPEND]).split_off(before);
+        same("calls", calls, vec![DISCONNECT, DESTROY])
+    })
+}
+
+pub(super) fn leaves(stage: &Stage) -> Played {
+    stage.play(setup(), |scene| {
+        let mut neighbour = Neighbour::new(scene, 0)?;
+        let before = Held::now(scene);
+        let client = scene.world.separate("leave")?;
+        client.expect("left")?;
+        ensure!(Held::now(scene).doorbells > before.doorbells, "nothing was left");
+        goes(client)?;
+        before.until_again(scene, 64)?;
+        neighbour.job(scene)
+    })
+}
+
+pub(super) fn shares(stage: &Stage) -> Played {
+    stage.play(setup().setting("PhysicalDoorbells", 1), |scene| {
+        let mut neighbour = Neighbour::new(scene, 0)?;
+        let client = scene.world.separate("share")?;
+        client.expect("sharing")?;
+        let before = scene.callbacks("DxgkCbDisconnectDoorbell");
+        for _ in 0..50 {
+            neighbour.job(scene)?;
+        }
+        client.expect("shared")?;
+        ensure!(scene.callbacks("DxgkCbDisconnectDoorbell") > before, "no doorbell was taken away");
+        goes(client)
+    })
+}

@@ -1,0 +1,67 @@
+//! SIGKILL: the process is suspended, disconnected, destroyed, and its neighbour runs on.
+
+use super::{Held, Neighbour, setup};
+use crate::scenario::{Played, Stage, same};
+use anyhow::{Context, ensure};
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+/// What the driver is called at when a process ends, in this order.
+const SUSPEND: &str = "DxgkDdiSuspendContext";
+const DISCONNECT: &str = "DxgkDdiDisconnectDoorbell";
+const DESTROY: &str = "DxgkDdiDestroyDoorbell";
+const QUEUE: &str = "DxgkDdiDestroyHwQueue";
+
+pub(super) fn busy(stage: &Stage) -> Played {
+    stage.play(setup(), |scene| {
+        let mut neighbour = Neighbour::new(scene, 0)?;
+        let before = Held::now(scene);
+        let client = scene.world.separate("busy")?;
+        client.expect("busy")?;
+        neighbour.job(scene)?;
+        let from = scene.journal(&[SUSPEND, DISCONNECT, DESTROY, QUEUE]).len();
+        let process = client.process().clone();
+        client.kill();
+        same("open handles", (process.open_handles(), process.nt().open_handles()), (0, 0))?;
+        let calls = scene.journal(&[SUSPEND, DISCONNECT, DESTROY, QUEUE]).split_off(from);
+        let place = |name: &str| calls.iter().position(|call| *call == name).with_context(|| format!("no {name}"));
+        let last = |name: &str| calls.iter().rposition(|call| *call == name).with_context(|| format!("no {name}"));
+        ensure!(place(SUSPEND)? < place(DISCONNECT)?, "disconnected before the suspension: {calls:?}");
+        ensure!(last(DISCONNECT)? < place(DESTROY)?, "a doorbell goes before all are disconnected: {calls:?}");
+        ensure!(place(DESTROY)? < place(QUEUE)?, "a queue goes before its doorbell: {calls:?}");
+        before.until_again(scene, 64)?;
+        neighbour.job(scene)
+    })
+}
+
+pub(super) fn hung(stage: &Stage) -> Played {
+    stage.play(setup().quick_tdr().resets(1), |scene| {
+        let mut neighbour = Neighbour::new(scene, 1)?;
+        let client = scene.world.separate("hang")?;
+        client.expect("hung")?;
+        neighbour.job(scene)?;
+        client.kill();
+        neighbour.job(scene)?;
+        Neighbour::new(scene, 0)?.job(scene)
+    })
+}
+
+/// An ended client is gone after so long at most, on a machine that is busy with other things.
+const SOON: Duration = Duration::from_secs(10);
+
+pub(super) fn stopped(stage: &Stage) -> Played {
+    stage.play(setup().setting("PhysicalDoorbells", 1), |scene| {
+        let mut neighbour = Neighbour::new(scene, 0)?;
+        let mut client = scene.world.separate("submit")?;
+        client.expect("connected")?;
+        client.stop();
+        let begun = Instant::now();
+        neighbour.job(scene)?;
+        let time = begun.elapsed();
+        ensure!(time >= Duration::from_millis(200) && time < SOON, "the doorbell was had after {time:?}");
+        ensure!(client.say("go").is_err() || client.hear().is_err(), "the client goes on");
+        let status = client.exit()?;
+        same("the signal that ended it", status.signal(), Some(9))?;
+        neighbour.job(scene)
+    })
+}

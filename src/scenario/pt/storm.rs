@@ -1,0 +1,128 @@
+//! Very many deaths at drawn moments: of Linux processes by SIGKILL, and of processes that live in this one.
+
+use super::{Held, Neighbour, setup};
+use crate::scenario::db::{RingQueue, Room, raw};
+use crate::scenario::raw::Raw;
+use crate::scenario::{Played, Scene, Stage};
+use anyhow::Context;
+use dxgkrnl_model::process::End;
+use std::time::{Duration, Instant};
+use wddm_abi::{D3DKMT_NOTIFY_WORK_SUBMISSION, ntstatus};
+
+/// How many deaths.
+#[derive(Clone, Copy, Debug)]
+pub struct Deaths {
+    /// Linux processes that SIGKILL ends.
+    pub killed: u64,
+    /// Processes in this one that are terminated while a thread is inside a call.
+    pub terminated: u64,
+    /// What the moments are drawn from.
+    pub seed: u64,
+}
+
+/// Pages that pools may keep: much less than one process's for every death.
+const KEPT: u64 = 128;
+
+/// xorshift.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % most
+    }
+}
+
+/// Lets some microseconds pass.
+fn pass(microseconds: u64) {
+    let end = Instant::now() + Duration::from_micros(microseconds);
+    while Instant::now() < end {
+        std::hint::spin_loop();
+    }
+}
+
+/// One client makes and destroys everything, until it is killed.
+fn kill(scene: &Scene, dice: &mut Dice) -> Played {
+    let client = scene.world.separate("churn")?;
+    client.expect("round")?;
+    pass(dice.below(10_000));
+    client.kill();
+    Ok(())
+}
+
+/// Makes and destroys everything by calls alone, until one is refused. No store to memory that the process's end takes
+/// away: this is one Linux process, in which others have such addresses next.
+fn churn(scene: &Scene, raw: &Raw) -> Played {
+    let with_doorbells = scene.adapter().caps().is_some_and(|caps| caps.has_user_mode_submission());
+    loop {
+        let room = Room::new(raw)?;
+        let fence = raw.monitored_fence(room.device, 0, false)?;
+        raw.signal_cpu(room.device, &[(fence.handle, 1)])?;
+        if with_doorbells {
+            let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+            let mut record = D3DKMT_NOTIFY_WORK_SUBMISSION::zeroed();
+            record.hDoorbell = queue.bell.handle;
+            raw.ok(raw.thunks.D3DKMTNotifyWorkSubmission, &mut record)?;
+        } else {
+            room.memory(scene, 4096)?;
+        }
+        raw.destroy_device(room.device)?;
+    }
+}
+
+/// One process in this Linux process is terminated while its thread makes and destroys everything.
+fn terminate(scene: &Scene, dice: &mut Dice) -> Played {
+    let raw = raw(scene)?;
+    let process = raw.process.clone();
+    std::thread::scope(|threads| {
+        let thread = threads.spawn(|| churn(scene, &raw));
+        pass(dice.below(4_000));
+        process.finish(End::Terminated);
+        // It ends by a refusal.
+        let _ = thread.join();
+    });
+    anyhow::ensure!(process.open_handles() == 0, "handles outlive their process");
+    let refused = raw.device().err().map(|denied| denied.0);
+    let known = [ntstatus::STATUS_INVALID_PARAMETER, ntstatus::STATUS_PROCESS_IS_TERMINATING];
+    anyhow::ensure!(refused.is_some_and(|status| known.contains(&status)), "a process that has ended: {refused:?}");
+    Ok(())
+}
+
+/// Plays so many deaths on a machine of its own: the neighbour's results are right, and everything is as before.
+///
+/// # Errors
+/// What was wrong.
+pub fn play(stage: &Stage, deaths: Deaths) -> Played {
+    let mut happened = 0_u64;
+    let played = stage.play(setup(), |scene| {
+        let mut dice = Dice(deaths.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut neighbour = Neighbour::new(scene, 0)?;
+        neighbour.job(scene)?;
+        let (mut killed, mut terminated) = (deaths.killed, deaths.terminated);
+        let mut before = None;
+        while killed + terminated != 0 {
+            if dice.below(killed + terminated) < killed {
+                kill(scene, &mut dice)?;
+                killed -= 1;
+            } else {
+                terminate(scene, &mut dice)?;
+                terminated -= 1;
+            }
+            happened += 1;
+            neighbour.job(scene)?;
+            // The first few let pools grow.
+            if happened == 5 {
+                before = Some(Held::now(scene));
+            }
+        }
+        before.map_or(Ok(()), |before| before.until_again(scene, KEPT))
+    });
+    played.with_context(|| format!("seed {}, after {happened} deaths", deaths.seed))
+}
+
+/// What the suite plays of it: with the stages of a test, a hundred processes killed and a thousand terminated.
+pub(super) fn part(stage: &Stage) -> Played {
+    play(stage, Deaths { killed: 20, terminated: 200, seed: stage.seed() })
+}

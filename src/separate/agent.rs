@@ -1,0 +1,144 @@
+//! The machine's side of an agent: the thread of a client process that maps what it is told to.
+
+use super::wire::{Kind, MOST_FILES, Message};
+use nt_model::Rights;
+use nt_model::memory::Handed;
+use nt_model::user::space::{Agent, Gone};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A process whose agent has not answered for so long is ended.
+pub const PATIENCE: Duration = Duration::from_millis(200);
+/// An ended process is gone after so long at most.
+const DEATH: Duration = Duration::from_secs(5);
+
+/// A client process by its descriptor.
+#[derive(Debug)]
+pub struct Host {
+    pidfd: OwnedFd,
+    /// Messages of the process's connections, either way.
+    pub messages: AtomicU64,
+}
+
+/// Waits until there is something to read, or the other side is gone. Returns whether it came.
+fn comes(fd: impl AsFd, within: Duration) -> bool {
+    let mut wanted = [PollFd::new(&fd, PollFlags::IN)];
+    let time = Timespec::try_from(within).ok();
+    loop {
+        match poll(&mut wanted, time.as_ref()) {
+            Err(rustix::io::Errno::INTR) => {}
+            came => return came.is_ok_and(|count| count != 0),
+        }
+    }
+}
+
+impl Host {
+    /// The process that `pidfd` names.
+    pub fn new(pidfd: OwnedFd) -> Self {
+        Self { pidfd, messages: AtomicU64::new(0) }
+    }
+
+    /// Ends it, and waits until it runs no more.
+    pub fn kill(&self) {
+        // One that is gone already cannot be ended.
+        let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
+        self.ends(DEATH);
+    }
+
+    /// Stops it, as SIGSTOP does, and waits until all of its threads have stopped.
+    pub fn stop(&self) {
+        // One that is gone already cannot be stopped.
+        let _ = pidfd_send_signal(&self.pidfd, Signal::STOP);
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
+    }
+
+    /// Waits until it runs no more. Returns whether that came.
+    pub fn ends(&self, within: Duration) -> bool {
+        comes(&self.pidfd, within)
+    }
+}
+
+/// An agent at the other end of a socket.
+#[derive(Debug)]
+pub struct SocketAgent {
+    /// One question at a time.
+    socket: Mutex<OwnedFd>,
+    host: Arc<Host>,
+    gone: AtomicBool,
+}
+
+impl SocketAgent {
+    /// The agent of `host`, behind its greeting.
+    pub fn new(socket: OwnedFd, host: Arc<Host>) -> Self {
+        Self { socket: Mutex::new(socket), host, gone: AtomicBool::new(false) }
+    }
+
+    /// Tells it something, and waits until it is done. A process that does not do it cannot be left to run: it would
+    /// see pages that are another one's.
+    fn tell(&self, message: &Message) -> Result<(), Gone> {
+        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.gone.load(Ordering::Acquire) {
+            return Err(Gone);
+        }
+        self.host.messages.fetch_add(1, Ordering::Relaxed);
+        let told = message.send(&*socket).is_ok() && comes(&*socket, PATIENCE);
+        let done =
+            told && Message::receive(&*socket).is_ok_and(|answer| answer.kind == Kind::Done && answer.words[0] == 0);
+        if done {
+            return Ok(());
+        }
+        self.gone.store(true, Ordering::Release);
+        self.host.kill();
+        Err(Gone)
+    }
+}
+
+/// The number that rights have in messages.
+fn number(rights: Rights) -> u64 {
+    match rights {
+        Rights::None => 0,
+        Rights::Read | Rights::ReadExecute => 1,
+        Rights::ReadWrite => 2,
+    }
+}
+
+/// The rights that have this number.
+pub fn rights(number: u64) -> Rights {
+    match number {
+        1 => Rights::Read,
+        2 => Rights::ReadWrite,
+        _ => Rights::None,
+    }
+}
+
+impl Agent for SocketAgent {
+    fn show(&self, at: usize, pages: Vec<Handed>, rights: Rights) -> Result<(), Gone> {
+        let mut at = at;
+        let mut pages = pages.into_iter().peekable();
+        while pages.peek().is_some() {
+            let (mut text, mut files, start) = (Vec::new(), Vec::new(), at);
+            for handed in pages.by_ref().take(MOST_FILES) {
+                text.extend((handed.first as u64).to_le_bytes());
+                text.extend((handed.pages as u64).to_le_bytes());
+                files.push(handed.file);
+                at += handed.pages * nt_model::PAGE_SIZE;
+            }
+            let message = Message::new(Kind::Show, &[start as u64, number(rights)]);
+            self.tell(&message.with_text(&text).with_files(files))?;
+        }
+        Ok(())
+    }
+
+    fn clear(&self, at: usize, bytes: usize) -> Result<(), Gone> {
+        self.tell(&Message::new(Kind::Clear, &[at as u64, bytes as u64]))
+    }
+
+    fn protect(&self, at: usize, bytes: usize, rights: Rights) -> Result<(), Gone> {
+        self.tell(&Message::new(Kind::Protect, &[at as u64, bytes as u64, number(rights)]))
+    }
+}

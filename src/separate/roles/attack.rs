@@ -1,0 +1,163 @@
+//! Clients that try what they must not get: more of the pages that they were handed, other processes' objects, the
+//! machine itself.
+#![expect(unsafe_code, reason = "mappings that must be refused are asked for")]
+
+use super::{Here, PATIENCE, RING, hear, listen, say, thunk};
+use crate::separate::client::machine;
+use anyhow::{Context, Result, ensure};
+use nt_model::memory::Handed;
+use nt_model::{PAGE_SIZE, Rights};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd};
+use std::process::{Command, Stdio};
+use std::ptr;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use umd_core::ffi::types::FP_KIND_SYSTEM;
+use wddm_abi::{
+    D3DKMT_CLOSEADAPTER, D3DKMT_CONNECT_DOORBELL, D3DKMT_DESTROY_DOORBELL, D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYDEVICE,
+    D3DKMT_DESTROYHWQUEUE, D3DKMT_GETDEVICESTATE, D3DKMT_NOTIFY_WORK_SUBMISSION, ntstatus,
+};
+
+/// Pages that the machine has handed over: where they are mapped, the file, the rights.
+struct Kept {
+    at: usize,
+    handed: Handed,
+    rights: Rights,
+}
+
+/// Files are kept, which an honest agent closes.
+static KEEPING: OnceLock<()> = OnceLock::new();
+static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
+
+/// A role that attacks pages keeps the files of all.
+pub fn begin(role: &str) {
+    if role == "pages" {
+        let _ = KEEPING.set(());
+    }
+}
+
+/// What the agent does with files that it has mapped.
+pub fn keep(at: usize, handed: Handed, rights: Rights) {
+    if KEEPING.get().is_some() {
+        KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(Kept { at, handed, rights });
+    }
+}
+
+/// Asks for a writable mapping of a file. It must be refused.
+fn map_writable(file: impl AsFd, bytes: usize) -> bool {
+    let rights = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: at an address of the system's choice; nothing is done with what is there.
+    unsafe { mmap(ptr::null_mut(), bytes, rights, MapFlags::SHARED, file, 0) }.is_ok()
+}
+
+/// Tries to store to pages that may only be read.
+fn write_to_read_only(kept: &Kept) -> Result<()> {
+    let bytes = kept.handed.pages * PAGE_SIZE;
+    let at = ptr::with_exposed_provenance_mut(kept.at);
+    // SAFETY: a mapping of the machine's; more rights harm nobody here.
+    let raised = unsafe { mprotect(at, bytes, MprotectFlags::READ | MprotectFlags::WRITE) }.is_ok();
+    ensure!(!raised, "mprotect makes a read-only page writable");
+    ensure!(!map_writable(&kept.handed.file, bytes), "a read-only file is mapped writable");
+    let mut file = File::from(kept.handed.file.try_clone()?);
+    let refused = file.write(&[1]).err().and_then(|error| error.raw_os_error());
+    ensure!(
+        refused == Some(rustix::io::Errno::BADF.raw_os_error()),
+        "the file is open for stores as well: {refused:?}"
+    );
+    let path = format!("/proc/self/fd/{}", kept.handed.file.as_raw_fd());
+    let Ok(mut again) = File::options().read(true).write(true).open(path) else { return Ok(()) };
+    ensure!(!map_writable(&again, bytes), "a file that is opened again is mapped writable");
+    ensure!(again.write(&[1]).is_err(), "a file that is opened again is written");
+    ensure!(again.set_len(0).is_err(), "a file that is opened again is cut short");
+    Ok(())
+}
+
+/// Tries to get more of the pages that it was handed, and into the machine's process.
+pub fn pages(here: &Here) -> Result<()> {
+    let adapter = here.open()?;
+    let device = adapter.device()?;
+    let queue = device.queue(0, RING, 0, 0)?;
+    let fence = device.fence(0, 0)?;
+    let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+    let at = memory.gpu_va()?;
+    let progress = queue.run(|list| {
+        list.store(at, 1)?;
+        list.signal(&fence, 1)
+    })?;
+    queue.wait(progress, PATIENCE)?;
+    let kept = std::mem::take(&mut *KEPT.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut read_only = 0;
+    for one in &kept {
+        let file = File::from(one.handed.file.try_clone()?);
+        let size = file.metadata()?.len();
+        ensure!(size == (one.handed.pages * PAGE_SIZE) as u64, "a file of {size} bytes for {} pages", one.handed.pages);
+        ensure!(file.set_len(0).is_err(), "a file is cut short");
+        if one.rights == Rights::Read {
+            write_to_read_only(one)?;
+            read_only += 1;
+        }
+    }
+    let parent = std::os::unix::process::parent_id();
+    for what in ["mem", "maps", "environ"] {
+        let path = format!("/proc/{parent}/{what}");
+        let got = File::open(&path).and_then(|mut file| std::io::Read::read(&mut file, &mut [0]));
+        ensure!(got.is_err(), "{path} is read");
+    }
+    ensure!(std::fs::read_dir(format!("/proc/{parent}/fd")).is_err(), "the machine's files are listed");
+    for number in 0..64 {
+        let path = format!("/proc/{parent}/fd/{number}");
+        ensure!(File::open(&path).is_err(), "{path} is opened");
+    }
+    ensure!(read_only >= 3, "{read_only} read-only pages: of a status, of the queue's progress, of a fence");
+    say("refused");
+    hear("go")?;
+    let progress = queue.run(|list| list.store(at, 2))?;
+    queue.wait(progress, PATIENCE)?;
+    ensure!(memory.read_u64(0)? == 2, "the attack has harmed its own process's work");
+    say("done");
+    hear("end")
+}
+
+/// Names objects of another process, of which the case says the handles.
+pub fn foreign() -> Result<()> {
+    say("ready");
+    let line = listen()?;
+    let handles = line.split(' ').map(str::parse).collect::<Result<Vec<u32>, _>>()?;
+    let [adapter, device, context, queue, doorbell] = *handles.first_chunk().context("five handles")?;
+    macro_rules! calls {
+        ($($thunk:ident($record:ident . $member:ident = $handle:ident);)*) => {
+            [$({
+                let mut record = $record::zeroed();
+                record.$member = $handle;
+                (stringify!($thunk), thunk(stringify!($thunk), &mut record))
+            }),*]
+        };
+    }
+    let calls = calls! {
+        D3DKMTConnectDoorbell(D3DKMT_CONNECT_DOORBELL.hDoorbell = doorbell);
+        D3DKMTNotifyWorkSubmission(D3DKMT_NOTIFY_WORK_SUBMISSION.hDoorbell = doorbell);
+        D3DKMTDestroyDoorbell(D3DKMT_DESTROY_DOORBELL.hDoorbell = doorbell);
+        D3DKMTDestroyHwQueue(D3DKMT_DESTROYHWQUEUE.hHwQueue = queue);
+        D3DKMTDestroyContext(D3DKMT_DESTROYCONTEXT.hContext = context);
+        D3DKMTGetDeviceState(D3DKMT_GETDEVICESTATE.hDevice = device);
+        D3DKMTDestroyDevice(D3DKMT_DESTROYDEVICE.hDevice = device);
+        D3DKMTCloseAdapter(D3DKMT_CLOSEADAPTER.hAdapter = adapter);
+    };
+    for (name, status) in calls {
+        ensure!(status == ntstatus::STATUS_INVALID_PARAMETER, "{name}: {status:?}");
+    }
+    say("refused");
+    hear("end")
+}
+
+/// Has another process say that it is this one.
+pub fn forge() -> Result<()> {
+    let mut forger = Command::new("/proc/self/exe");
+    forger.args(["client", machine(), "submit"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let status = forger.status().context("the forger does not start")?;
+    ensure!(!status.success(), "another process is taken for this one");
+    say("refused");
+    hear("end")
+}
