@@ -62,8 +62,8 @@
 //!   Ask [`Rulebook::stopped`] and exit 1. [`Policy::Collect`] records and goes on.
 //! - **Records** in driver memory are taken by reference ([`records`]: all atomics); native code has [`Event`],
 //!   [`Dpc`], [`memory::Mdl`] that own or name one.
-//! - **Memory** ([`memory`]) is made of [`PageObject`]s of memfds: map them into the kernel, into a [`Process`], or hand
-//!   them to another Linux process ([`user::space`]). [`Machine::page_at`] leads from an address to its page,
+//! - **Memory** ([`memory`]) is made of [`PageObject`]s of memfds: map them into the kernel, into a [`Process`], or
+//!   hand them to another Linux process ([`user::space`]). [`Machine::page_at`] leads from an address to its page,
 //!   [`Machine::page_of_frame`] from a frame number.
 //! - **Processes** ([`user`]): [`Machine::create_process`], [`Machine::map_user`], [`Machine::remap_user`] (rotation
 //!   without a gap), [`try_user`] (a guarded access). [`Machine::hide_process`] makes a driver's touch of user memory

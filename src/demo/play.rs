@@ -76,8 +76,8 @@ pub struct Played {
     pub cpu_wait: (u64, u64),
 }
 
-/// Plays on a machine whose adapter has `luid`. `separate`: the processes are Linux processes of their own. `say` gets a
-/// line per step.
+/// Plays on a machine whose adapter has `luid`. `separate`: the processes are Linux processes of their own. `say` gets
+/// a line per step.
 ///
 /// # Errors
 /// What the drivers refuse, and states that are not the documented ones.
