@@ -274,11 +274,7 @@ impl Machine {
         }
         let runs = mapping.runs();
         let start = match (process.separate(), at) {
-            (Some(space), None) => {
-                let start = space.take(bytes)?;
-                space.show(start, mapping)?;
-                start
-            }
+            (Some(space), None) => space.map(mapping)?,
             // Addresses there are picked here.
             (Some(_), Some(_)) => return Err(MapError::InUse),
             (None, None) => regions::map_runs(&runs, mapping.rights).map_err(|_| MapError::Host)?,
@@ -333,6 +329,12 @@ impl Machine {
         let old = self.user_region(process, address)?;
         if !mapping.is_valid() || mapping.pages * PAGE_SIZE != old.bytes {
             return Err(MapError::Range);
+        }
+        // What is shown already costs another Linux process no message.
+        let shown = |run: &PageRun| Arc::ptr_eq(&run.object, &mapping.object) && run.first == mapping.first;
+        let is_same = matches!(&old.backing, Backing::Pages(runs) if matches!(&**runs, [run] if shown(run)));
+        if process.separate().is_some() && is_same && old.rights == mapping.rights && old.cache == mapping.cache {
+            return Ok(());
         }
         let runs = mapping.runs();
         let handed =

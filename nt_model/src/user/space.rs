@@ -136,7 +136,7 @@ pub struct Separate {
 
 impl Separate {
     /// Addresses that were never used.
-    pub(super) fn take(&self, bytes: usize) -> Result<usize, MapError> {
+    fn take(&self, bytes: usize) -> Result<usize, MapError> {
         let all = self.window.bytes;
         let next = |used: usize| used.checked_add(bytes).filter(|end| *end <= all);
         let offset = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
@@ -148,9 +148,11 @@ impl Separate {
         mapping.object.hand_over(mapping.first, mapping.pages, mapping.rights).map_err(|_| MapError::Host)
     }
 
-    /// Shows pages there.
-    pub(super) fn show(&self, at: usize, mapping: &UserMapping) -> Result<(), MapError> {
-        self.agent.show(at, Self::hand_over(mapping)?, mapping.rights).map_err(|Gone| MapError::Host)
+    /// Shows pages at addresses that were never used. Returns the first.
+    pub(super) fn map(&self, mapping: &UserMapping) -> Result<usize, MapError> {
+        let pages = Self::hand_over(mapping)?;
+        let start = self.take(mapping.pages * PAGE_SIZE)?;
+        self.agent.show(start, pages, mapping.rights).map(|()| start).map_err(|Gone| MapError::Host)
     }
 }
 
@@ -201,4 +203,74 @@ pub fn write_user(at: usize, from: &[u8]) -> Result<(), AccessViolation> {
 fn whole(copied: isize, at: usize, wanted: usize, write: bool) -> Result<(), AccessViolation> {
     let copied = usize::try_from(copied).unwrap_or(0);
     if copied == wanted { Ok(()) } else { Err(AccessViolation { address: at.wrapping_add(copied), write }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::{CacheType, PageKind};
+    use crate::{Kernel, MapError};
+
+    /// An agent that maps nothing, and lives as long as its process.
+    #[derive(Debug)]
+    struct Idle;
+
+    impl Agent for Idle {
+        fn show(&self, _at: usize, _pages: Vec<Handed>, _rights: Rights) -> Result<(), Gone> {
+            Ok(())
+        }
+
+        fn clear(&self, _at: usize, _bytes: usize) -> Result<(), Gone> {
+            Err(Gone)
+        }
+
+        fn protect(&self, _at: usize, _bytes: usize, _rights: Rights) -> Result<(), Gone> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_window_maps_inside_alone() {
+        let window = Window::reserve(4 * PAGE_SIZE).expect("addresses");
+        let handed = || Handed { file: host::memfd(2).expect("a file"), first: 0, pages: 2 };
+        let start = window.start();
+        assert!(Window::reserve_at(start, PAGE_SIZE).is_err(), "it is taken");
+        assert!(window.show(start + 2 * PAGE_SIZE, &handed(), Rights::ReadWrite).is_ok());
+        for at in [start + 3 * PAGE_SIZE, start - PAGE_SIZE, start + 8, usize::MAX - 4095] {
+            assert!(window.show(at, &handed(), Rights::ReadWrite).is_err(), "{at:#x}");
+            assert!(window.clear(at, 2 * PAGE_SIZE).is_err(), "{at:#x}");
+        }
+    }
+
+    /// This process stands for the other one.
+    #[test]
+    fn memory_of_another_process_is_read_and_written_by_its_id() {
+        let kernel = Kernel::collecting();
+        let process = kernel.create_process("other");
+        let window = Window::reserve(4 * PAGE_SIZE).expect("addresses");
+        let start = window.start();
+        let pid = i32::try_from(std::process::id()).expect("an id");
+        let used = AtomicUsize::new(0);
+        assert!(process.set_separate(Separate { pid, window, agent: Box::new(Idle), used }));
+        let _entered = kernel.enter();
+        let _inside = kernel.enter_process(&process);
+        let (mut word, mut seen) = (0x1234_5678_u32, [0; 4]);
+        let at = (&raw mut word).expose_provenance();
+        assert_eq!(read_user(at, &mut seen), Ok(()));
+        assert_eq!(u32::from_le_bytes(seen), 0x1234_5678);
+        assert_eq!(write_user(at, &[1]), Ok(()));
+        assert_eq!(read_user(start, &mut seen), Err(AccessViolation { address: start, write: false }));
+        assert_eq!(write_user(start, &[1]), Err(AccessViolation { address: start, write: true }));
+        // Addresses are handed out once, also where the process is gone.
+        let object = kernel.allocate_pages(2, PageKind::System, 0).expect("pages");
+        let map = |first, pages| {
+            let (object, rights, cache) = (object.clone(), Rights::ReadWrite, CacheType::Cached);
+            kernel.map_user(&process, &UserMapping { object, first, pages, rights, cache }, None)
+        };
+        assert_eq!(map(0, 1), Err(MapError::Host), "a part of a file is not handed over");
+        let first = map(0, 2).expect("mapped");
+        assert!(kernel.unmap_user(&process, first).is_ok());
+        assert_eq!(map(0, 2), Ok(first + 2 * PAGE_SIZE));
+        assert_eq!(map(0, 2), Err(MapError::Host), "the window is full");
+    }
 }
