@@ -27,7 +27,11 @@ const EXCEPTIONS: &[Exception] = &[
     ("no-fence-questions", "it is about these questions, without which the packet times out", &["DD-04", "TE-71"]),
     ("w28000", "a distance of 0 is another there", &["NF-06"]),
     ("w28000", "the user-mode driver makes no queue for doorbells there, so that the OS waits", &["TE-77"]),
-    ("w28000", "the user-mode driver submits through the kernel there, by messages", &["PT-01"]),
+    (
+        "w28000",
+        "the user-mode driver submits through the kernel there, by messages and without a doorbell",
+        &["PT-01", "PT-02", "PT-03", "PT-06", "PT-11", "PT-12", "PT-13"],
+    ),
     ("over-budget", "it plays each way itself", &["CL-07"]),
     ("compute-by-filter", "it plays each way itself", &["ST-69"]),
     ("paging-at-once", "it plays each way itself", &["CL-07"]),

@@ -7,12 +7,16 @@ use nt_model::user::space::{Agent, Gone};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// A process whose agent has not answered for so long is ended.
 pub const PATIENCE: Duration = Duration::from_millis(200);
+/// How often more it is waited for as long as the agent is ready to run and the host has no processor for it: engines
+/// have a higher priority. In all that is two seconds, so that one that only computes gains nothing.
+const STARVED: u32 = 9;
 /// An ended process is gone after so long at most.
 const DEATH: Duration = Duration::from_secs(5);
 
@@ -69,13 +73,26 @@ pub struct SocketAgent {
     /// One question at a time.
     socket: Mutex<OwnedFd>,
     host: Arc<Host>,
+    /// Where the host says what the agent's thread does.
+    stat: PathBuf,
     gone: AtomicBool,
 }
 
 impl SocketAgent {
-    /// The agent of `host`, behind its greeting.
-    pub fn new(socket: OwnedFd, host: Arc<Host>) -> Self {
-        Self { socket: Mutex::new(socket), host, gone: AtomicBool::new(false) }
+    /// The agent of `host`, behind its greeting. `stat`: the host's account of its thread.
+    pub fn new(socket: OwnedFd, host: Arc<Host>, stat: PathBuf) -> Self {
+        Self { socket: Mutex::new(socket), host, stat, gone: AtomicBool::new(false) }
+    }
+
+    /// Whether the agent would run if the host let it, as opposed to one that was stopped, sleeps or is gone.
+    fn is_starved(&self) -> bool {
+        let text = std::fs::read_to_string(&self.stat).unwrap_or_default();
+        text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('R'))
+    }
+
+    /// Waits for the agent's answer. Returns whether one came.
+    fn answers(&self, socket: &OwnedFd) -> bool {
+        comes(socket, PATIENCE) || (0..STARVED).any(|_| self.is_starved() && comes(socket, PATIENCE))
     }
 
     /// Tells it something, and waits until it is done. A process that does not do it cannot be left to run: it would
@@ -86,7 +103,7 @@ impl SocketAgent {
             return Err(Gone);
         }
         self.host.messages.fetch_add(1, Ordering::Relaxed);
-        let told = message.send(&*socket).is_ok() && comes(&*socket, PATIENCE);
+        let told = message.send(&*socket).is_ok() && self.answers(&socket);
         let done =
             told && Message::receive(&*socket).is_ok_and(|answer| answer.kind == Kind::Done && answer.words[0] == 0);
         if done {
