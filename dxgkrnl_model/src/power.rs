@@ -4,11 +4,12 @@
 //! DxgkCbCompleteFStateTransition.
 //!
 //! Chosen: the straight form. A component is active while the adapter is started, and idle between an engine's wish for
-//! F1, or what the OS sees by itself ([`watch`]), and the next connection of a doorbell, or submission, on it. The component of an engine is the one that the
-//! driver maps to its node. A transition is over when the function returns; of a component whose flags say
-//! DriverCompletesFStateTransition, when the driver completes it, inside the function or later. A doorbell that
-//! connects while its engine goes to F1 brings it back at once. Work of the kernel that the engine has, or that comes
-//! while its doorbells are disconnected, takes the wish back: nothing is submitted to an engine in F1.
+//! F1, or what the OS sees by itself ([`watch`]), and the next connection of a doorbell, or submission, on it. The
+//! component of an engine is the one that the driver maps to its node. A transition is over when the function returns;
+//! of a component whose flags say DriverCompletesFStateTransition, when the driver completes it, inside the function or
+//! later. A doorbell that connects while its engine goes to F1 brings it back at once. Work of the kernel that the
+//! engine has, or that comes while its doorbells are disconnected, takes the wish back: nothing is submitted to an
+//! engine in F1.
 
 mod idle;
 mod sleep;

@@ -1,9 +1,9 @@
 //! Residency and mappings: jobs of the paging worker that place allocations and change page tables.
 //!
 //! Chosen: an allocation is where the GPU reaches it as long as any device has made it resident more often than evicted
-//! it; with the last reference it is evicted at once (the documents let VidMm keep it), but for a ring of a doorbell and
-//! its control words, which are evicted with their doorbell. Pages in a local segment are filled with zeros before the
-//! first use.
+//! it; with the last reference it is evicted at once (the documents let VidMm keep it), but for a ring of a doorbell
+//! and its control words, which are evicted with their doorbell. Pages in a local segment are filled with zeros before
+//! the first use.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

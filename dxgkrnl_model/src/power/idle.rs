@@ -1,7 +1,8 @@
 //! Engines that the OS sees to be idle, and has go to F1 although nobody asked.
 //!
-//! Of a kernel-mode queue it knows what it has submitted and what is done. Of a user-mode queue it knows the last queued
-//! value and the progress, at which it looks at the cadence of TDR: a driver that knows of an idle engine earlier asks.
+//! Of a kernel-mode queue it knows what it has submitted and what is done. Of a user-mode queue it knows the last
+//! queued value and the progress, at which it looks at the cadence of TDR: a driver that knows of an idle engine
+//! earlier asks.
 //!
 //! Source: article user-mode-work-submission, engine F-state transitions. Chosen: an engine is idle when none of its
 //! queues had work at any look for TdrDelay, and none has made progress between two of them.

@@ -99,8 +99,8 @@ fn everything_open(stage: &Stage) -> Played {
                 same(&format!("objects behind round {round}, {how:?}"), census(scene)?, before.clone())?;
             }
         }
-        // Twenty processes: a page that each leaves would be seen beside what pools grow by. What `forget` forgets keeps
-        // the library's image of its process, where there is one.
+        // Twenty processes: a page that each leaves would be seen beside what pools grow by. What `forget` forgets
+        // keeps the library's image of its process, where there is one.
         let images = if stage.is_native() { 0 } else { 10 };
         let after = scene.world.os.kernel().page_objects().len();
         ensure!(after <= pages + images + 5, "{pages} pieces of memory became {after}");

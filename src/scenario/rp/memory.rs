@@ -42,7 +42,8 @@ pub(super) const CASES: &[Scenario] = &[
 /// Bytes of an allocation that is to be filled with zeros by no other one's size.
 const ODD_SIZE: u64 = 13 << 12;
 
-/// Of each machine: handles that the driver gave native fences, and how many updates named one in an allocation's place.
+/// Of each machine: the handle that the driver gave the last native fence, and how many updates named one in an
+/// allocation's place.
 static NAMED: Mutex<BTreeMap<usize, (usize, u64)>> = Mutex::new(BTreeMap::new());
 
 crate::decorate! {
