@@ -208,16 +208,28 @@ impl Context {
 
     /// `DxgkDdiDestroyContext`, when nothing of it runs any more. A second call does nothing.
     pub(crate) fn destroy(self: &Arc<Self>) {
+        if let Some(driver) = self.retire() {
+            destroy_in_driver(self.device.adapter(), driver);
+        }
+    }
+
+    /// As [`destroy`](Self::destroy), and the driver is not told: its device is destroyed next.
+    pub(crate) fn forsake(self: &Arc<Self>) {
+        self.retire();
+    }
+
+    /// Waits until nothing of it runs any more. Returns the driver's handle, once.
+    fn retire(self: &Arc<Self>) -> Option<usize> {
         self.commands.drop_all();
         self.device.process().forget_companion(self.driver_handle());
         let adapter = self.device.adapter();
         adapter.scheduler.retire_context(adapter, self);
         let driver = self.driver.swap(0, Ordering::AcqRel);
         if driver == 0 {
-            return;
+            return None;
         }
         self.device.forget_context(self);
-        destroy_in_driver(adapter, driver);
+        Some(driver)
     }
 }
 

@@ -64,6 +64,8 @@ pub(crate) struct Device {
     process: Arc<ProcessAdapter>,
     handle: KernelHandle,
     driver: AtomicUsize,
+    /// The driver's handle that it had when it was destroyed.
+    had: AtomicUsize,
     state: AtomicI32,
     /// The consequences of the state have been drawn.
     failed: AtomicBool,
@@ -151,6 +153,7 @@ impl Device {
             process: process.clone(),
             handle: KernelHandle::reserve(),
             driver: AtomicUsize::new(0),
+            had: AtomicUsize::new(0),
             state: AtomicI32::new(DeviceState::Active as i32),
             failed: AtomicBool::new(false),
             fault: Lock::new(Rank::Log, None),
@@ -190,6 +193,14 @@ impl Device {
     /// The driver's handle, as a number.
     pub(crate) fn driver_handle(&self) -> usize {
         self.driver.load(Ordering::Acquire)
+    }
+
+    /// The driver's handle, or the one that it had before it was destroyed.
+    pub(crate) fn last_driver_handle(&self) -> usize {
+        match self.driver_handle() {
+            0 => self.had.load(Ordering::Acquire),
+            driver => driver,
+        }
     }
 
     /// How it is.
@@ -399,12 +410,24 @@ impl Device {
         }
     }
 
+    /// Destroys it before anything that belongs to it, where it has packet contexts alone, of which the driver is not
+    /// told any more.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn destroy_first(&self) {
+        if self.hw_contexts().is_empty() {
+            self.contexts().iter().for_each(Context::forsake);
+            self.destroy();
+        }
+    }
+
     /// `DxgkDdiDestroyDevice`. A second call does nothing.
     pub(crate) fn destroy(&self) {
         let driver = self.driver.swap(0, Ordering::AcqRel);
         if driver == 0 {
             return;
         }
+        self.had.store(driver, Ordering::Release);
         self.abandon_waits();
         let handle = core::ptr::with_exposed_provenance_mut(driver);
         let status = ddi::status(call_ddi!(self.adapter(), DxgkDdiDestroyDevice(handle)));

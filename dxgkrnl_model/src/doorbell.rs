@@ -13,6 +13,7 @@
 
 pub(crate) mod callbacks;
 mod pages;
+mod rings;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -28,7 +29,7 @@ use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::handle::{KernelHandle, KernelObject};
 use crate::hw_queue::HwQueue;
-use crate::memory::allocation::{OpenAllocation, Place};
+use crate::memory::allocation::OpenAllocation;
 use crate::personality::RingHandle;
 use crate::poison;
 use crate::rules::paging::OBJECT_HANDLE;
@@ -37,6 +38,7 @@ use crate::sync::{Lock, Rank, Signal};
 
 pub(crate) use pages::DoorbellPages;
 use pages::{Exposed, Slot, dummy_mapping, expose};
+use rings::Rings;
 
 /// Bytes of private data at most.
 pub(crate) const PRIVATE_MAX: usize = 16;
@@ -69,7 +71,7 @@ pub(crate) struct Doorbell {
     status_slot: Slot,
     queued_slot: Slot,
     state: Lock<State>,
-    rings: Lock<Vec<Arc<OpenAllocation>>>,
+    rings: Lock<Option<Rings>>,
     /// Connections and disconnections by the OS are one at a time, but for a fault of the personality.
     serial: crate::sync::Gate,
     /// The driver has destroyed it.
@@ -111,11 +113,7 @@ impl Doorbell {
         if queue.doorbell().is_some() {
             return Err(ntstatus::STATUS_INVALID_PARAMETER);
         }
-        let resident = |open: &Arc<OpenAllocation>| open.allocation().placement.lock().place != Place::Evicted;
-        let rings: Vec<_> = std::iter::once(request.ring.clone()).chain(request.control.clone()).collect();
-        if !rings.iter().all(resident) {
-            return Err(ntstatus::STATUS_INVALID_PARAMETER);
-        }
+        let rings = Rings::hold(request).ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
         let caps = adapter.known_caps().user_mode.ok_or(ntstatus::STATUS_NOT_SUPPORTED)?;
         if request.secondary && !caps.Flags.SecondaryDoorbellSupported() {
             return Err(ntstatus::STATUS_NOT_SUPPORTED);
@@ -143,16 +141,13 @@ impl Doorbell {
             status_slot,
             queued_slot,
             state: Lock::new(Rank::Object, State { status: RETRY, generation: 0, gone: false }),
-            rings: Lock::new(Rank::Registry, if made.is_ok() { rings } else { Vec::new() }),
+            rings: Lock::new(Rank::Registry, Some(rings)),
             serial: crate::sync::Gate::new(),
             ended: Signal::new(),
         });
         if let Err(status) = made {
             doorbell.unexpose();
             return Err(status);
-        }
-        for ring in doorbell.rings.lock().iter() {
-            ring.hold();
         }
         doorbell.handle.bind(KernelObject::Doorbell(Arc::downgrade(&doorbell)));
         queue.set_doorbell(&doorbell);
@@ -388,6 +383,7 @@ impl Doorbell {
         if !self.is_alive() {
             return;
         }
+        self.queue.judge_queued();
         self.disconnect(RETRY);
         // Before the handle goes: the driver's callback finds one or the other.
         self.going.store(true, Ordering::Release);
@@ -404,10 +400,8 @@ impl Doorbell {
         self.ended.notify(adapter.kernel());
         must_succeed(adapter, "DxgkDdiDestroyDoorbell", status);
         self.unexpose();
-        let rings = std::mem::take(&mut *self.rings.lock());
-        for ring in rings {
-            ring.release();
-        }
+        let rings = self.rings.lock().take();
+        drop(rings);
     }
 
     /// Disconnects the doorbell and releases the allocations that its ring and control words lie in, before the
@@ -416,20 +410,15 @@ impl Doorbell {
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn let_go_of_rings(&self) -> Vec<Arc<OpenAllocation>> {
         self.disconnect(RETRY);
-        let rings = std::mem::take(&mut *self.rings.lock());
-        for ring in &rings {
-            ring.release();
-        }
-        rings
+        let rings = self.rings.lock().take();
+        rings.map(|rings| rings.allocations()).unwrap_or_default()
     }
 
     fn unexpose(&self) {
         self.state.lock().gone = true;
         let part = self.queue.context().device().process();
-        if let Some(process) = part.process() {
-            for exposed in std::iter::once(&self.primary).chain(&self.secondary) {
-                let _ = part.adapter().kernel().unmap_user(process.nt(), exposed.user);
-            }
+        for exposed in std::iter::once(&self.primary).chain(&self.secondary) {
+            part.take_from_user(exposed.user);
         }
         part.doorbells.release_slot(self.status_slot, true);
         part.doorbells.release_slot(self.queued_slot, false);

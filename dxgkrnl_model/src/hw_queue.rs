@@ -30,6 +30,7 @@ use crate::handle::{HandleType, KernelHandle, KernelObject};
 use crate::hw_context::{HwContext, judge_handle};
 use crate::personality::{KernelProgress, PacketCap, ProgressFenceHandle, ProgressOpened};
 use crate::process::{ProcessInner, UserObject, judge_destroy};
+use crate::report::{UserFault, UserMistake};
 use crate::rules::paging::HW_SUBMIT_STATUS;
 use crate::rules::tdr::HW_STALL;
 use crate::sync::{Gate, Lock, Named, Naming, Rank, Signal};
@@ -101,6 +102,8 @@ pub(crate) struct HwQueue {
     pub(crate) watch: Lock<crate::recovery::QueueWatch>,
     /// What was submitted was judged not to run.
     given_up: AtomicBool,
+    /// User mode was found not to tell what it queues.
+    is_untold: AtomicBool,
     /// The process and the handle of the progress fence, which goes with the queue.
     process: Weak<ProcessInner>,
 }
@@ -215,6 +218,7 @@ impl HwQueue {
             flights: Lock::new(Rank::Object, Vec::new()),
             watch: Lock::new(Rank::Log, crate::recovery::QueueWatch::default()),
             given_up: AtomicBool::new(false),
+            is_untold: AtomicBool::new(false),
             process: Arc::downgrade(process),
         });
         queue.handle.bind(KernelObject::HwQueue(Arc::downgrade(&queue)));
@@ -324,6 +328,21 @@ impl HwQueue {
             return self.doorbell().map_or(0, |doorbell| doorbell.last_queued());
         }
         self.flights.lock().iter().map(|flight| flight.progress).max().unwrap_or(0)
+    }
+
+    /// Looks whether user mode tells what it queues: progress beyond the last queued value is a fault of the user-mode
+    /// driver, reported once.
+    pub(crate) fn judge_queued(&self) {
+        let Some(doorbell) = self.doorbell().filter(|_| self.is_user_mode()) else { return };
+        // In this order: user mode stores the value before anything shows the work to the GPU.
+        let progress = self.progress.value();
+        let queued = doorbell.last_queued();
+        let is_wrong = progress > queued && self.context.device().usable().is_ok();
+        if is_wrong && !self.is_untold.swap(true, Ordering::AcqRel) {
+            let process = self.context.device().process().process().map_or(0, |process| process.nt().id());
+            let mistake = UserMistake::ProgressAhead { queue: self.user_handle(), progress, queued };
+            self.adapter().shared().counters.user_fault(UserFault { process, mistake });
+        }
     }
 
     /// Submits what can be. On the scheduler's worker.
@@ -443,6 +462,7 @@ impl HwQueue {
             doorbell.disconnect(wddm_abi::D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
         }
         if self.is_user_mode() {
+            self.judge_queued();
             let wanted = self.last_queued();
             let fences = [(self.progress.fence(), wanted)];
             let wait = wait_for(adapter.kernel(), &fences, false, Target::Thread(Signal::new()));

@@ -488,6 +488,10 @@ pub struct Personality {
     /// and `DxgkDdiDestroyDoorbell`, in the order in which article user-mode-work-submission lists what is destroyed
     /// (ring buffer and control allocations, and doorbell, and hardware queue). Otherwise doorbells go first.
     pub rings_first: bool,
+    /// A process that is terminated, and whose device has packet contexts alone: `DxgkDdiDestroyDevice` comes first,
+    /// `DxgkDdiDestroyContext` not at all, and `DxgkDdiCloseAllocation` behind it. A driver's author saw it; the pages
+    /// have an order for hardware queues only.
+    pub ends_rudely: bool,
     /// Before Dxgkrnl preempts an overdue packet, it asks the driver by `DxgkDdiQueryCurrentFence`, as the function's
     /// page says that it might. The MCDM article forbids the function, WDDM's pages of later versions do not speak of
     /// it.
@@ -574,6 +578,7 @@ impl Default for Personality {
             kernel_queue_logs: false,
             scheduling_log_entries: 511,
             rings_first: true,
+            ends_rudely: false,
             asks_for_fences: true,
             lists_compute_only: true,
             dead_in_d3: true,

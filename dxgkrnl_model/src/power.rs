@@ -4,12 +4,14 @@
 //! DxgkCbCompleteFStateTransition.
 //!
 //! Chosen: the straight form. A component is active while the adapter is started, and idle between an engine's wish for
-//! F1 and the next connection of a doorbell, or submission, on it. The component of an engine is the one that the
-//! driver maps to its node. A transition is over when the function returns; of a component whose flags say
-//! DriverCompletesFStateTransition, when the driver completes it, inside the function or later. A doorbell that
-//! connects while its engine goes to F1 brings it back at once. Work of the kernel that the engine has, or that comes
-//! while its doorbells are disconnected, takes the wish back: nothing is submitted to an engine in F1.
+//! F1, or what the OS sees by itself ([`watch`]), and the next connection of a doorbell, or submission, on it. The
+//! component of an engine is the one that the driver maps to its node. A transition is over when the function returns;
+//! of a component whose flags say DriverCompletesFStateTransition, when the driver completes it, inside the function or
+//! later. A doorbell that connects while its engine goes to F1 brings it back at once. Work of the kernel that the
+//! engine has, or that comes while its doorbells are disconnected, takes the wish back: nothing is submitted to an
+//! engine in F1.
 
+mod idle;
 mod sleep;
 
 use std::sync::Arc;
@@ -24,6 +26,8 @@ use crate::adapter::caps::Caps;
 use crate::ddi::{self, call_ddi};
 use crate::rules::queue::{POWER_FSTATE, POWER_STATE};
 use crate::sync::{Gate, Lock, Rank, Signal};
+use idle::Idle;
+pub(crate) use idle::watch;
 use sleep::Sleep;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -84,8 +88,28 @@ pub(crate) struct Power {
     serial: Gate,
     changed: Signal,
     transitions: AtomicU32,
+    idle: Lock<Vec<Idle>>,
     /// The whole device.
     pub(crate) sleep: Sleep,
+}
+
+/// Disconnects every doorbell of a node's queues, and then has its engine go to F1, unless the kernel has work for it.
+///
+/// IRQL: PASSIVE_LEVEL.
+fn to_f1(adapter: &Arc<Adapter>, node: u32) {
+    let doorbells = || {
+        let queues = adapter.scheduler.queues().into_iter();
+        queues.filter(|queue| queue.context().node() == node).filter_map(|queue| queue.doorbell())
+    };
+    for doorbell in doorbells() {
+        doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
+    }
+    if let Some(index) = adapter.power.component_of(node) {
+        adapter.power.set(adapter, index, 1, || !adapter.scheduler.has_work(node));
+        if doorbells().any(|doorbell| doorbell.is_connected()) {
+            adapter.power.set(adapter, index, 0, || true);
+        }
+    }
 }
 
 /// `D0` of `DEVICE_POWER_STATE`.
@@ -102,6 +126,7 @@ impl Power {
             serial: Gate::new(),
             changed: Signal::new(),
             transitions: AtomicU32::new(0),
+            idle: Lock::new(Rank::Log, Vec::new()),
             sleep: Sleep::new(),
         }
     }
@@ -114,6 +139,7 @@ impl Power {
     /// The adapter stops.
     pub(crate) fn stop(&self, _adapter: &Arc<Adapter>) {
         self.components.lock().clear();
+        self.idle.lock().clear();
         self.sleep.clear();
     }
 
@@ -211,24 +237,7 @@ impl Power {
         }
         // CAST: a node's number.
         let node = node as u32;
-        adapter.scheduler.defer(
-            adapter,
-            Box::new(move |adapter| {
-                let doorbells = || {
-                    let queues = adapter.scheduler.queues().into_iter();
-                    queues.filter(|queue| queue.context().node() == node).filter_map(|queue| queue.doorbell())
-                };
-                for doorbell in doorbells() {
-                    doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
-                }
-                if let Some(index) = adapter.power.component_of(node) {
-                    adapter.power.set(adapter, index, 1, || !adapter.scheduler.has_work(node));
-                    if doorbells().any(|doorbell| doorbell.is_connected()) {
-                        adapter.power.set(adapter, index, 0, || true);
-                    }
-                }
-            }),
-        );
+        adapter.scheduler.defer(adapter, Box::new(move |adapter| to_f1(adapter, node)));
     }
 
     /// Work comes to a node, which [`VidSch::has_work`](crate::vidsch::VidSch::has_work) knows of already, or a

@@ -339,6 +339,7 @@ impl ProcessInner {
     /// The adapter is being stopped: devices on it are lost.
     pub(crate) fn leave_adapter(self: &Arc<Self>, adapter: &Arc<Adapter>) {
         let Some(part) = self.on(adapter) else { return };
+        part.begin_to_leave();
         for device in part.devices() {
             device.fail(DeviceState::Stopped);
             self.destroy_dependents(&device);
@@ -397,6 +398,9 @@ impl ProcessInner {
         }
         if how == End::Normal && shared.personality().rings_first {
             self.take_rings_away();
+        }
+        if how == End::Terminated && shared.personality().ends_rudely {
+            self.devices().iter().for_each(|device| device.destroy_first());
         }
         self.destroy_where(|_| true);
         let parts = std::mem::take(&mut *self.adapters.lock());

@@ -281,6 +281,7 @@ pub(crate) fn watch(adapter: &Arc<Adapter>) -> Option<Ticks> {
         look_at_queue(adapter, &queue, now(), settings.delay, &mut at);
     }
     packet::watch(adapter, settings.delay, &mut at);
+    crate::power::watch(adapter, settings.delay, &mut at);
     audit_fences(adapter, now(), settings.delay, &mut at);
     next
 }
@@ -297,6 +298,7 @@ fn look_at_queue(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>, now: Ticks, delay
     if queue.is_unwatched() || device.usable().is_err() {
         return;
     }
+    queue.judge_queued();
     let (queued, progress) = (queue.last_queued(), queue.progress().value());
     let stuck = {
         let mut watch = queue.watch.lock();

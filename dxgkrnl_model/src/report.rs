@@ -1,6 +1,7 @@
 //! What a run was like: rules, counts, records.
 
 mod log;
+mod user;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,6 +15,7 @@ use wddm_abi::DXGK_INTERRUPT_TYPE;
 use crate::os::Shared;
 use crate::sync::{Lock, Rank};
 pub use log::{Calibration, LogLoss, LogRecord, TimedLoss, TimedRecord};
+pub use user::{UserFault, UserMistake};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +70,7 @@ struct Tables {
     calibrations: Vec<Calibration>,
     events: Vec<Event>,
     advice: Vec<String>,
+    user_faults: Vec<UserFault>,
 }
 
 /// Counters of one machine.
@@ -179,6 +182,11 @@ impl Counters {
 
     pub(crate) fn add_calibration(&self, calibration: Calibration) {
         self.tables.lock().calibrations.push(calibration);
+    }
+
+    /// A user-mode driver did something wrong.
+    pub(crate) fn user_fault(&self, fault: UserFault) {
+        self.tables.lock().user_faults.push(fault);
     }
 
     /// Says what a document asks for and drivers in the field run without.
@@ -300,6 +308,8 @@ pub struct Report {
     pub deep_entries: BTreeMap<&'static str, usize>,
     /// What a document asks of the drivers that were started and drivers in the field run without: advice, no rule.
     pub advice: Vec<String>,
+    /// What user-mode drivers did wrong: no rule, since the kernel-mode driver has no part in it.
+    pub user_faults: Vec<UserFault>,
 }
 
 impl Report {
@@ -323,6 +333,7 @@ impl Report {
             events: tables.events.clone(),
             deep_entries: shared.kernel().deep_entries(),
             advice: tables.advice.clone(),
+            user_faults: tables.user_faults.clone(),
         }
     }
 
@@ -361,6 +372,9 @@ impl fmt::Display for Report {
         }
         for text in &self.advice {
             writeln!(f, "advice: {text}")?;
+        }
+        for fault in &self.user_faults {
+            writeln!(f, "user mode: {fault}")?;
         }
         for event in &self.events {
             writeln!(f, "{}", event.text)?;

@@ -15,6 +15,7 @@
 mod adapter;
 pub(crate) mod capture;
 mod device;
+mod doorbell;
 mod fence;
 mod memory;
 mod queue;
@@ -83,12 +84,13 @@ pub(crate) fn run<T: Plain>(
     body: impl FnOnce(&Call, &mut T) -> Outcome,
 ) -> NTSTATUS {
     enter(machine, name, |call| {
-        let form = records::form(name, call.shared.personality().build);
-        let before: T = form.read(arguments)?;
+        let build = call.shared.personality().build;
+        let form = records::form(name, build);
+        let before: T = form.read(arguments).inspect_err(|_| records::report(call, name, arguments))?;
         let mut record = before;
         let status = body(call, &mut record)?;
         if record.as_bytes() != before.as_bytes() {
-            form.write(arguments, &record)?;
+            form.write(arguments, &record).inspect_err(|_| records::report(call, name, arguments))?;
         }
         Ok(status)
     })
@@ -108,10 +110,11 @@ pub(crate) fn enter(machine: &Machine, name: &'static str, body: impl FnOnce(&Ca
 }
 
 /// Every table, implementations first.
-fn tables() -> [&'static [ShimEntry]; 10] {
+fn tables() -> [&'static [ShimEntry]; 11] {
     [
         adapter::THUNKS,
         device::THUNKS,
+        doorbell::THUNKS,
         fence::THUNKS,
         memory::THUNKS,
         queue::THUNKS,

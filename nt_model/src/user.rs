@@ -11,6 +11,7 @@
 //! are the process's own. kernel32's few functions that such a DLL needs are here; those of other DLLs (gdi32's
 //! `D3DKMT*`) are registered with [`Machine::register_imports`](crate::Machine::register_imports).
 
+mod behind;
 pub mod dll;
 pub mod guard;
 pub mod heap;

@@ -85,7 +85,7 @@ const OWN: &[Scenario] = &[
 ];
 
 /// SplitMix64.
-fn next(seed: &mut u64) -> u64 {
+pub(super) fn next(seed: &mut u64) -> u64 {
     *seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let mut word = *seed;
     word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -244,7 +244,7 @@ fn unusable(scene: &Scene, raw: &Raw, device: u32, queue: u32, doorbell: u32, al
     same("calls of the driver", reached(scene), before)
 }
 
-fn foreign(stage: &Stage) -> Played {
+pub(super) fn foreign(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let (one, two) = (raw(scene)?, raw(scene)?);
         let room = Room::new(&one)?;

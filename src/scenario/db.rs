@@ -5,6 +5,8 @@
 //! | `db.rs` | creation, connection, the rules about both |
 //! | `db/idle.rs` | doorbells of idle engines |
 //! | `db/power.rs` | power components of engines |
+//! | `db/path.rs` | what a submission costs, last queued values, pages |
+//! | `db/crowd.rs` | many queues on few doorbells |
 //! | `db/together.rs` | several lists in one submission |
 //! | `db/pool.rs` | physical doorbells between processes |
 //! | `db/ring.rs` | rings, write pointers, retries |
@@ -12,15 +14,18 @@
 //! | `db/schedule.rs` | suspension, kernel-mode queues beside user-mode ones |
 //! | `db/room.rs` | queues and doorbells without the user-mode driver |
 
+mod crowd;
 mod idle;
 mod kernel;
+mod path;
 mod pool;
-mod power;
+pub(super) mod power;
 mod ring;
 mod room;
 mod schedule;
 mod together;
 
+pub(super) use idle::{MODELS, idle_queue};
 pub use room::{ABORT, KernelQueue, Memory, NOTIFY, RETRY, RingQueue, Room};
 pub(super) use room::{CONNECTED, HardwareQueue};
 
@@ -54,7 +59,8 @@ pub(super) const CASES: &[Scenario] = &joined::<
     {
         let [pool, ring, schedule] = [pool::CASES.len(), ring::CASES.len(), schedule::CASES.len()];
         let [idle, power, kernel] = [idle::CASES.len(), power::CASES.len(), kernel::CASES.len()];
-        OWN.len() + pool + ring + schedule + kernel + idle + power + together::CASES.len()
+        let more = path::CASES.len() + crowd::CASES.len();
+        OWN.len() + pool + ring + schedule + kernel + idle + power + together::CASES.len() + more
     },
 >(&[
     OWN,
@@ -65,6 +71,8 @@ pub(super) const CASES: &[Scenario] = &joined::<
     idle::CASES,
     power::CASES,
     together::CASES,
+    path::CASES,
+    crowd::CASES,
 ]);
 
 const OWN: &[Scenario] = &[

@@ -7,11 +7,15 @@
 //! | `pt/kill.rs` | SIGKILL |
 //! | `pt/storm.rs` | very many deaths at drawn moments |
 //! | `pt/attack.rs` | clients that are after others |
+//! | `pt/left.rs` | what is left open, and rude exits, of processes in this Linux process |
+//! | `pt/under.rs` | adapters that are stopped under processes in this Linux process |
 
 mod attack;
 mod end;
 mod kill;
+mod left;
 pub mod storm;
+mod under;
 
 use super::rig::{Page, Rig};
 use super::{Played, Scenario, Scene, Setup, same};
@@ -24,7 +28,10 @@ const END: &str = "User-mode work submission, Process termination";
 /// What a client can reach, by the page that says what it must not.
 const REACH: &str = "SECURITY.md, What it must not do to others";
 
-pub(super) const CASES: &[Scenario] = &[
+pub(super) const CASES: &[Scenario] =
+    &super::db::joined::<{ OWN.len() + left::CASES.len() + under::CASES.len() }>(&[OWN, left::CASES, under::CASES]);
+
+const OWN: &[Scenario] = &[
     Scenario {
         id: "PT-01",
         title: "a process of its own submits through a doorbell without a message, and exits",

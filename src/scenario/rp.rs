@@ -1,6 +1,19 @@
 //! Group RP: memory, and the power of the device.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `rp.rs` | the device without power |
+//! | `rp/rings.rs` | rings and their doorbells |
+//! | `rp/engines.rs` | F-states of an engine |
+//! | `rp/memory.rs` | contents, and paging operations |
+//! | `rp/again.rs` | stop and start under load |
 
-use super::db::{RETRY, RingQueue, Room, raw, store};
+mod again;
+mod engines;
+mod memory;
+mod rings;
+
+use super::db::{RETRY, RingQueue, Room, joined, raw, store};
 use super::rig::{PATIENCE, Rig};
 use super::{Played, Scenario, Scene, Setup, Stage, same};
 use crate::client::{Allocation, Device};
@@ -8,7 +21,11 @@ use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM};
 
-pub(super) const CASES: &[Scenario] = &[
+pub(super) const CASES: &[Scenario] = &joined::<
+    { OWN.len() + rings::CASES.len() + engines::CASES.len() + memory::CASES.len() + again::CASES.len() },
+>(&[OWN, rings::CASES, engines::CASES, memory::CASES, again::CASES]);
+
+const OWN: &[Scenario] = &[
     Scenario {
         id: "RP-05",
         title: "the device loses its power: contexts are suspended, then doorbells disconnected, then memory moved out; \

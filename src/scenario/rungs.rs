@@ -41,6 +41,11 @@ const NEEDS: &[Need] = &[
         "TA-20", "TA-21", "TA-22",
     ]),
     (0, "it takes the power from the device, which every rung has", &["RP-10"]),
+    (0, "it is about paging, or the stop, which every rung has", &["RP-12", "RP-13", "RP-15", "PT-41", "PT-42"]),
+    (2, "it maps native fences", &["RP-14"]),
+    (3, "it is about rings, doorbells and engines that look for them", &[
+        "RP-01", "RP-02", "RP-04", "RP-07", "RP-08", "RP-17", "RP-18", "PT-43", "PT-10",
+    ]),
     (0, "it asks for work and contexts, which every rung has", &[
         "TE-19", "TE-20", "TE-23", "TE-24", "TE-32", "TE-61", "TE-62", "TE-63", "TE-64", "TE-65",
     ]),
@@ -68,8 +73,8 @@ const NEEDS: &[Need] = &[
         "WS-21", "WS-23", "DB-01", "DB-02", "DB-03", "DB-04", "DB-05", "DB-06", "DB-07", "DB-08", "DB-10",
         "DB-11", "DB-12", "DB-13", "DB-14", "DB-16", "DB-18", "DB-19", "DB-20", "DB-22", "DB-25", "DB-26",
         "DB-29", "DB-30", "DB-32", "DB-33", "DB-34", "DB-35", "DB-37", "DB-38", "DB-39", "DB-40", "DB-41", "DB-42", "DB-43", "DB-44",
-        "DB-45", "DB-46", "DB-47", "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-04", "BI-05", "BI-06", "BI-09",
-        "BI-10", "BI-11", "BI-43", "BI-45", "BI-46", "BI-49", "BI-50", "ST-67", "DD-05", "DD-07",
+        "DB-61", "DB-62", "DB-63", "DB-64", "DB-65", "DB-66", "DB-45", "DB-46", "DB-47", "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-04", "BI-05", "BI-06", "BI-09",
+        "BI-10", "BI-11", "BI-43", "BI-45", "BI-46", "BI-49", "BI-50", "ST-67", "ST-90", "DD-05", "DD-07",
         "DD-14", "DD-16", "DD-18", "DD-20", "DD-21",
     ]),
     (3, "it reads fence logs, which queues for doorbells have", &[

@@ -22,6 +22,8 @@ pub struct Setup {
     pub others: Option<AdapterConfig>,
     /// Rules that the case breaks on purpose; each must be broken.
     pub breaks: Vec<&'static str>,
+    /// The case's own client does something that the model reports as a fault of user mode; it must.
+    pub client_errs: bool,
     /// Resets that the case causes; exactly so many must happen.
     pub resets: u64,
     /// What the driver does wrong, at its table.
@@ -40,6 +42,7 @@ impl Default for Setup {
             adapters: 1,
             others: None,
             breaks: Vec::new(),
+            client_errs: false,
             resets: 0,
             decorate: None,
         }
@@ -117,6 +120,13 @@ impl Setup {
     #[must_use]
     pub fn breaks(mut self, rules: &[&'static str]) -> Self {
         self.breaks.extend_from_slice(rules);
+        self
+    }
+
+    /// The case's own client makes a fault of user mode, which the model must report.
+    #[must_use]
+    pub fn client_errs(mut self) -> Self {
+        self.client_errs = true;
         self
     }
 

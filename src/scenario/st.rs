@@ -18,8 +18,11 @@ mod first;
 mod layout;
 mod os;
 mod queries;
+mod records;
 mod spaces;
 mod stopped;
+
+pub(super) use spaces::Worker;
 
 use super::db::{Room, joined, raw};
 use super::stage::PATIENCE;
@@ -47,6 +50,7 @@ pub(super) const CASES: &[Scenario] = &joined::<
             + spaces::CASES.len()
             + stopped::CASES.len()
             + engines::CASES.len()
+            + 1
     },
 >(&[
     OWN,
@@ -58,6 +62,7 @@ pub(super) const CASES: &[Scenario] = &joined::<
     spaces::CASES,
     stopped::CASES,
     engines::CASES,
+    &[records::CASE],
 ]);
 
 const OWN: &[Scenario] = &[

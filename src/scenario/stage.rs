@@ -332,7 +332,11 @@ fn until(what: &str, mut ready: impl FnMut() -> Result<bool>, pause: impl Fn()) 
 
 /// What the model has to say at the end.
 fn audit(world: &World, setup: &Setup) -> Played {
-    let broken: Vec<_> = world.os.report().broken().map(|rule| rule.rule.name).collect();
+    let report = world.os.report();
+    let faults: Vec<_> = report.user_faults.iter().map(ToString::to_string).collect();
+    ensure!(setup.client_errs || faults.is_empty(), "faults of user mode: {}", faults.join("; "));
+    ensure!(!setup.client_errs || !faults.is_empty(), "no fault of user mode was found");
+    let broken: Vec<_> = report.broken().map(|rule| rule.rule.name).collect();
     let unexpected = broken.iter().any(|rule| !setup.breaks.contains(rule));
     if unexpected {
         let violations = world.os.kernel().rules.violations();

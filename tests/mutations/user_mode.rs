@@ -18,6 +18,7 @@ pub const TABLE: &[(Mutation, &str, &str)] = &[
     (DestroysBusyQueues, "CL-16", "what was queued"),
     (MapsLocalByPages, "CL-17", "local memory of"),
     (KnowsOneStatus, "CL-18", "what a submission says"),
+    (TellsNothing, "DB-06", "what it says that it queued"),
 ];
 
 fn noticed(mutation: Mutation, case: &str, says: &str) -> Result<(), Failed> {

@@ -4,7 +4,8 @@
 //! then `DxgkDdiStopDevice`, then the interrupt is disconnected, then what the driver left is named and taken back.
 //!
 //! Chosen: devices of user processes that are still open when an adapter is stopped are put into the error state and
-//! destroyed first, as on a surprise removal; their handles stay behind and answer STATUS_DEVICE_REMOVED.
+//! destroyed first, as on a surprise removal; their handles stay behind and answer STATUS_DEVICE_REMOVED. What such a
+//! process has mapped stays readable and writable for it, and leads nowhere: doorbells read ABORT.
 
 use std::sync::Arc;
 

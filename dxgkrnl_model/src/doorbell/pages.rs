@@ -92,10 +92,8 @@ impl DoorbellPages {
     /// The process leaves the adapter.
     pub(crate) fn release(&self, part: &ProcessAdapter) {
         let pages = std::mem::take(&mut *self.pages.lock());
-        if let Some(process) = part.process() {
-            for slots in pages.status.iter().chain(&pages.queued) {
-                let _ = part.adapter().kernel().unmap_user(process.nt(), slots.user);
-            }
+        for slots in pages.status.iter().chain(&pages.queued) {
+            part.take_from_user(slots.user);
         }
     }
 }

@@ -43,6 +43,9 @@ pub(crate) enum Place {
 pub(crate) struct Placement {
     pub(crate) place: Place,
     pub(crate) references: u32,
+    /// How often it is a ring, or a ring's control words, of a doorbell: it stays where the GPU reaches it, whatever is
+    /// evicted.
+    pub(crate) kept: u32,
     /// Pages of an aperture that it is mapped to: segment and first page.
     pub(crate) aperture: Option<(u32, u64)>,
     /// The content is in the backing, not only in a segment.
@@ -200,7 +203,35 @@ impl OpenAllocation {
 
     /// Keeps the driver's side alive although the handle may be destroyed.
     pub(crate) fn hold(&self) {
-        self.held.fetch_add(1, Ordering::AcqRel);
+        self.held.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Keeps it alive, and where the GPU reaches it, as a ring of a doorbell or a ring's control words. `false`, and
+    /// nothing is done: it is not resident, or its handle is gone.
+    ///
+    /// Source: article user-mode-work-submission, residency model; hardware context suspension (rings stay resident).
+    pub(crate) fn hold_resident(&self) -> bool {
+        {
+            let mut placement = self.allocation.placement.lock();
+            if placement.place == Place::Evicted {
+                return false;
+            }
+            placement.kept += 1;
+        }
+        self.hold();
+        let is_there = !self.close_when_free.load(Ordering::SeqCst);
+        if !is_there {
+            self.release_resident();
+        }
+        is_there
+    }
+
+    /// Undoes [`hold_resident`](Self::hold_resident): what was evicted meanwhile goes.
+    ///
+    /// IRQL: PASSIVE_LEVEL, not on the paging worker.
+    pub(crate) fn release_resident(&self) {
+        super::residency::keep_no_more(&self.allocation);
+        self.release();
     }
 
     /// Undoes [`hold`](Self::hold).
@@ -214,8 +245,9 @@ impl OpenAllocation {
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn destroy(&self) {
-        self.close_when_free.store(true, Ordering::Release);
-        if self.held.load(Ordering::Acquire) == 0 {
+        // In one order with those of `hold_resident`.
+        self.close_when_free.store(true, Ordering::SeqCst);
+        if self.held.load(Ordering::SeqCst) == 0 {
             self.close();
         }
     }
@@ -235,7 +267,7 @@ impl OpenAllocation {
         // CAST: two at most.
         arguments.NumAllocations = handles.len() as u32;
         arguments.pOpenHandleList = handles.as_ptr();
-        let owner = core::ptr::with_exposed_provenance_mut(self.device.driver_handle());
+        let owner = core::ptr::with_exposed_provenance_mut(self.device.last_driver_handle());
         let pointer = &raw const arguments;
         let status = ddi::status(call_ddi!(adapter, DxgkDdiCloseAllocation(owner, pointer)));
         judge_batch(adapter, "DxgkDdiCloseAllocation", status);
@@ -325,9 +357,7 @@ impl OpenAllocation {
     }
 
     fn unmap(&self, address: usize) {
-        if let Some(process) = self.device.process().process() {
-            let _ = self.device.adapter().kernel().unmap_user(process.nt(), address);
-        }
+        self.device.process().take_from_user(address);
     }
 }
 

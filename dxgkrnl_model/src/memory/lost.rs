@@ -204,7 +204,7 @@ pub(crate) fn bring_back(adapter: &Arc<Adapter>, taken: Taken) {
         for allocation in &taken.allocations {
             let is_wanted = {
                 let placement = allocation.placement.lock();
-                placement.references != 0 && placement.place == Place::Evicted
+                (placement.references != 0 || placement.kept != 0) && placement.place == Place::Evicted
             };
             if is_wanted {
                 residency::move_in(adapter, manager, allocation)?;

@@ -1,8 +1,9 @@
 //! Residency and mappings: jobs of the paging worker that place allocations and change page tables.
 //!
 //! Chosen: an allocation is where the GPU reaches it as long as any device has made it resident more often than evicted
-//! it; with the last reference it is evicted at once (the documents let VidMm keep it). Pages in a local segment are
-//! filled with zeros before the first use.
+//! it; with the last reference it is evicted at once (the documents let VidMm keep it), but for a ring of a doorbell
+//! and its control words, which are evicted with their doorbell. Pages in a local segment are filled with zeros before
+//! the first use.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +12,7 @@ use nt_model::Mdl;
 use wddm_abi::{DXGK_MEMORY_TRANSFER_DIRECTION, NTSTATUS, ntstatus};
 
 use super::Manager;
-use super::allocation::{Allocation, OpenAllocation, Place};
+use super::allocation::{Allocation, OpenAllocation, Place, Placement};
 use super::page_table::Purpose;
 use super::paging::{ApertureRange, Op, PagingError};
 use super::space::Content;
@@ -168,9 +169,37 @@ pub(crate) fn evict(
     let last = {
         let mut placement = allocation.placement.lock();
         placement.references = placement.references.saturating_sub(1);
-        placement.references == 0 && placement.place != Place::Evicted
+        is_unwanted(&placement)
     };
     if last { move_out(adapter, manager, allocation) } else { Ok(()) }
+}
+
+/// Returns whether an allocation lies somewhere, and no device and no doorbell wants it there.
+fn is_unwanted(placement: &Placement) -> bool {
+    (placement.references, placement.kept) == (0, 0) && placement.place != Place::Evicted
+}
+
+/// A doorbell lets go of a ring: it is evicted if every device has evicted it meanwhile.
+///
+/// IRQL: PASSIVE_LEVEL, not on the paging worker.
+pub(crate) fn keep_no_more(allocation: &Arc<Allocation>) {
+    let was_evicted = {
+        let mut placement = allocation.placement.lock();
+        placement.kept = placement.kept.saturating_sub(1);
+        is_unwanted(&placement)
+    };
+    let adapter = allocation.adapter();
+    if let Some(manager) = adapter.memory.manager().filter(|_| was_evicted) {
+        let allocation = allocation.clone();
+        manager.run_on_worker(adapter, move |adapter, manager| {
+            // A device may have made it resident again.
+            let goes = is_unwanted(&allocation.placement.lock());
+            if goes {
+                // What the driver failed at is a broken rule.
+                let _ = move_out(adapter, manager, &allocation);
+            }
+        });
+    }
 }
 
 /// Evicts an allocation, with its content. On the paging worker.

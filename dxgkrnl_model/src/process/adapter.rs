@@ -1,7 +1,7 @@
 //! A process's part on one adapter: what the driver knows of it.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use wddm_abi::{DXGKARG_CREATEPROCESS, NTSTATUS, ntstatus};
@@ -36,6 +36,8 @@ pub(crate) struct ProcessAdapter {
     privileged: Lock<Option<Arc<dyn Any + Send + Sync>>>,
     pub(crate) fences: FenceStorage,
     pub(crate) doorbells: DoorbellPages,
+    /// The adapter is being stopped under the process.
+    is_left: AtomicBool,
 }
 
 impl ProcessAdapter {
@@ -50,6 +52,7 @@ impl ProcessAdapter {
             privileged: Lock::new(Rank::Registry, None),
             fences: FenceStorage::new(),
             doorbells: DoorbellPages::new(),
+            is_left: AtomicBool::new(false),
         });
         this.handle.bind(KernelObject::Process(Arc::downgrade(&this)));
         this
@@ -193,6 +196,26 @@ impl ProcessAdapter {
 
     pub(crate) fn take_devices(&self) -> Vec<Arc<Device>> {
         std::mem::take(&mut *self.devices.lock())
+    }
+
+    /// The adapter is being stopped under the process: what [`take_from_user`](Self::take_from_user) takes from now on
+    /// leaves a copy.
+    pub(super) fn begin_to_leave(&self) {
+        self.is_left.store(true, Ordering::Release);
+    }
+
+    /// Takes away what user mode has mapped at `address`. Where the adapter is being stopped under the process, its
+    /// threads may be at work there: they find what was there last (a status that says ABORT, a fence whose waits are
+    /// over), and what they store goes nowhere.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn take_from_user(&self, address: usize) {
+        let Some(process) = self.process() else { return };
+        let kernel = self.adapter.kernel();
+        let has_left = self.is_left.load(Ordering::Acquire) && kernel.leave_copy(process.nt(), address).is_ok();
+        if !has_left {
+            let _ = kernel.unmap_user(process.nt(), address);
+        }
     }
 
     /// Takes everything of a user process down, on both sides.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use wddm_abi::{
-    D3DKMT_CONNECT_DOORBELL, D3DKMT_CREATE_DOORBELL, D3DKMT_CREATEHWCONTEXT, D3DKMT_CREATEHWQUEUE,
-    D3DKMT_DESTROY_DOORBELL, D3DKMT_DESTROYHWCONTEXT, D3DKMT_DESTROYHWQUEUE, D3DKMT_GETNATIVEFENCELOGDETAIL,
-    D3DKMT_NOTIFY_WORK_SUBMISSION, D3DKMT_SUBMITCOMMANDTOHWQUEUE, NTSTATUS, ntstatus,
+    D3DKMT_CREATE_DOORBELL, D3DKMT_CREATEHWCONTEXT, D3DKMT_CREATEHWQUEUE, D3DKMT_DESTROY_DOORBELL,
+    D3DKMT_DESTROYHWCONTEXT, D3DKMT_DESTROYHWQUEUE, D3DKMT_GETNATIVEFENCELOGDETAIL, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
+    NTSTATUS, ntstatus,
 };
 
 use super::device::{device, node_of, private, submission};
@@ -171,15 +171,6 @@ thunks! {
         DONE
     }
 
-    fn D3DKMTConnectDoorbell(call, record: D3DKMT_CONNECT_DOORBELL) {
-        let doorbell = call.process.doorbell(record.hDoorbell).ok_or(INVALID)?;
-        if record.Flags.Value != 0 {
-            return Err(INVALID);
-        }
-        doorbell.connect()?;
-        DONE
-    }
-
     fn D3DKMTDestroyDoorbell(call, record: D3DKMT_DESTROY_DOORBELL) {
         match call.process.remove(record.hDoorbell, HandleType::Doorbell) {
             Some(UserObject::Doorbell(doorbell)) => {
@@ -188,15 +179,6 @@ thunks! {
             }
             _ => Err(INVALID),
         }
-    }
-
-    fn D3DKMTNotifyWorkSubmission(call, record: D3DKMT_NOTIFY_WORK_SUBMISSION) {
-        let doorbell = call.process.doorbell(record.hDoorbell).ok_or(INVALID)?;
-        if record.Flags.Value != 0 {
-            return Err(INVALID);
-        }
-        doorbell.notify()?;
-        DONE
     }
 
     fn D3DKMTGetNativeFenceLogDetail(call, record: D3DKMT_GETNATIVEFENCELOGDETAIL) {

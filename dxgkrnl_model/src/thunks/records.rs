@@ -1,13 +1,19 @@
-//! Records of thunks that have another form under some build than the one that the thunks here work on.
+//! Records of thunks that have another form under some build than the one that the thunks here work on, or than under
+//! the builds before it.
 //!
-//! A client that was built with an older kit has a shorter record. Nothing behind its end is read or written.
+//! A client that was built with an older kit has a shorter record. Where this Windows goes by the older form, nothing
+//! behind its end is read or written. Where it has a longer form under the same name ([`LONGER`]), it knows nothing of
+//! the client's kit, and reads and writes all of it: a record that ends before an inaccessible page is an access
+//! violation, and reported as a mistake of user mode.
 //!
-//! Source: the kits' headers, as far as they are known (`D3DKMT_OPENNATIVEFENCEFROMNTHANDLE` of the SDK of 2024-10).
+//! Source: the kits' headers, as far as they are known (`D3DKMT_OPENNATIVEFENCEFROMNTHANDLE` of the SDK of 2024-10;
+//! `D3DKMT_CONNECT_DOORBELL` and `D3DKMT_NOTIFY_WORK_SUBMISSION` of the SDK 10.0.28000).
 
-use wddm_abi::{NTSTATUS, Plain, ntstatus};
+use wddm_abi::{NTSTATUS, Plain, kit_28000, ntstatus};
 
-use super::capture;
+use super::{Call, capture};
 use crate::personality::Build;
+use crate::report::{UserFault, UserMistake};
 
 /// Bytes that a user's record and ours have in common.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +32,23 @@ pub(super) enum Form {
     Ours,
     /// Of so many bytes, of which these pieces are ours; the rest of ours is 0.
     Pieces(usize, &'static [Piece]),
+}
+
+/// Thunks whose record grew under its old name: since which build, and its bytes then and before.
+const LONGER: &[(&str, Build, usize, usize)] = &[
+    ("D3DKMTConnectDoorbell", Build::W28000, size_of::<kit_28000::D3DKMT_CONNECT_DOORBELL>(), 8),
+    ("D3DKMTNotifyWorkSubmission", Build::W28000, size_of::<kit_28000::D3DKMT_NOTIFY_WORK_SUBMISSION>(), 8),
+];
+
+/// The record of a thunk at `address` could not be read or written: reports a record that has the older form.
+pub(super) fn report(call: &Call, thunk: &'static str, address: usize) {
+    let build = call.shared.personality().build;
+    let grown = LONGER.iter().find(|(name, since, ..)| *name == thunk && *since == build);
+    if let Some((_, _, bytes, older)) = grown.filter(|(.., older)| capture::bytes(address, *older).is_ok()) {
+        debug_assert!(older < bytes);
+        let mistake = UserMistake::ShortRecord { thunk, bytes: *bytes };
+        call.shared.counters.user_fault(UserFault { process: call.process.nt().id(), mistake });
+    }
 }
 
 /// The form that a thunk's record has under `build`.
@@ -71,5 +94,18 @@ impl Form {
             capture::store(address + piece.theirs, from)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LONGER;
+
+    #[test]
+    fn the_records_that_grew_have_the_bytes_of_their_kits() {
+        let older =
+            [size_of::<wddm_abi::D3DKMT_CONNECT_DOORBELL>(), size_of::<wddm_abi::D3DKMT_NOTIFY_WORK_SUBMISSION>()];
+        assert_eq!(LONGER.iter().map(|(.., older)| *older).collect::<Vec<_>>(), older);
+        assert_eq!(LONGER.iter().map(|(_, _, bytes, _)| *bytes).collect::<Vec<_>>(), [88, 72]);
     }
 }

@@ -69,9 +69,9 @@ impl Children {
     }
 }
 
-/// In which order a device runs down its objects: users before what they use.
-const RUN_DOWN: [Tag; 6] =
-    [Tag::Doorbell, Tag::HwQueue, Tag::HwContext, Tag::Context, Tag::LocalFence, Tag::OpenAllocation];
+/// In which order a device runs down its objects: users before what they use. Allocations that it has open are not
+/// among them: Dxgkrnl closes each, of a process that was terminated behind the device's destruction.
+const RUN_DOWN: [Tag; 5] = [Tag::Doorbell, Tag::HwQueue, Tag::HwContext, Tag::Context, Tag::LocalFence];
 
 impl<P: Platform> Device<P> {
     /// Creates a device of `process`.

@@ -392,7 +392,7 @@ impl Machine {
         Ok(())
     }
 
-    fn user_region(&self, process: &Process, address: usize) -> Result<Arc<Region>, MapError> {
+    pub(super) fn user_region(&self, process: &Process, address: usize) -> Result<Arc<Region>, MapError> {
         let region = self.memory.regions.at(address);
         region.filter(|region| region.purpose == Purpose::Process(process.id)).ok_or(MapError::NotMapped)
     }

@@ -43,6 +43,34 @@ fn a_page_is_shared_between_kernel_and_process() {
     assert!(kernel.rules.violations().is_empty());
 }
 
+#[test]
+fn a_copy_is_left_where_memory_is_taken_away() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let process = kernel.create_process("client");
+    let Some(object) = kernel.allocate_pages(2, PageKind::System, 0) else { panic!("no memory") };
+    let inside = kernel.map_for_model(&object).unwrap_or_default();
+    let [read, written] = [Rights::Read, Rights::ReadWrite].map(|rights| {
+        host::write(inside + PAGE_SIZE, &7_u64.to_le_bytes());
+        let user = kernel.map_user(&process, &UserMapping::whole(&object, rights), None).unwrap_or_default();
+        assert_eq!(kernel.leave_copy(&process, user), Ok(()));
+        host::write(inside + PAGE_SIZE, &8_u64.to_le_bytes());
+        user + PAGE_SIZE
+    });
+    assert_eq!((word(read), word(written), object.mappings(1)), (7, 7, 0));
+    let store = try_user(|| host::write(read, &[1]));
+    assert_eq!(store, Err(AccessViolation { address: read, write: true }));
+    host::write(written, &9_u64.to_le_bytes());
+    assert_eq!((word(written), word(inside + PAGE_SIZE)), (9, 8));
+    assert_eq!(kernel.leave_copy(&process, written), Err(MapError::NotMapped), "not where a mapping begins");
+    let objects = kernel.page_objects().len();
+    drop(kernel.end_process(&process));
+    assert_eq!(kernel.page_objects().len(), objects - 2, "the copies go with the process");
+    kernel.unmap_for_model(inside);
+    kernel.free_pages(&object);
+    assert!(kernel.rules.violations().is_empty());
+}
+
 /// A process that stores where it has nothing any more faults, whatever others have mapped meanwhile.
 #[test]
 fn addresses_that_a_process_gave_up_are_nobody_elses() {

@@ -13,7 +13,7 @@ use umd_core::ffi::types::FP_KIND_SYSTEM;
 use wddm_abi::{
     D3DDDI_CREATECONTEXTFLAGS, D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_RESERVEGPUVIRTUALADDRESS,
     D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION as Operation, D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_TYPE as Type,
-    D3DKMT_CONNECT_DOORBELL, D3DKMT_DESTROY_DOORBELL, D3DKMT_UPDATEGPUVIRTUALADDRESS, ntstatus,
+    D3DKMT_DESTROY_DOORBELL, D3DKMT_UPDATEGPUVIRTUALADDRESS, ntstatus,
 };
 
 pub(super) const CASES: &[Scenario] = &[
@@ -69,9 +69,7 @@ fn rung_and_destroyed(stage: &Stage) -> Played {
             let queue = rooms.queue_in(context, true)?;
             let bell = rooms.bell(queue.handle, &ring, &control)?;
             // A connect has the engine look at the queue, as a ring does.
-            let mut record = D3DKMT_CONNECT_DOORBELL::zeroed();
-            record.hDoorbell = bell.handle;
-            bad.ok(bad.thunks.D3DKMTConnectDoorbell, &mut record)?;
+            rooms.connect(queue.handle, bell.handle)?;
             let mut record = D3DKMT_DESTROY_DOORBELL::zeroed();
             record.hDoorbell = bell.handle;
             bad.ok(bad.thunks.D3DKMTDestroyDoorbell, &mut record)?;

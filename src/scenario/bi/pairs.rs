@@ -9,8 +9,8 @@ use gpu_wire::private::allocation_kind;
 use nt_model::sched::seeded::SeededOptions;
 use std::sync::Barrier;
 use wddm_abi::{
-    D3DDDI_CREATECONTEXTFLAGS, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS, D3DKMT_CONNECT_DOORBELL,
-    D3DKMT_DESTROY_DOORBELL, D3DKMT_DESTROYCONTEXT, D3DKMT_HANDLE,
+    D3DDDI_CREATECONTEXTFLAGS, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS, D3DKMT_DESTROY_DOORBELL,
+    D3DKMT_DESTROYCONTEXT, D3DKMT_HANDLE,
 };
 
 pub(super) const CASES: &[Scenario] = &[
@@ -42,7 +42,7 @@ struct Side<'a> {
     context: D3DKMT_HANDLE,
     /// Queues on both nodes: one without a doorbell, and one whose doorbell stays.
     bare: HardwareQueue,
-    kept: D3DKMT_HANDLE,
+    kept: (D3DKMT_HANDLE, D3DKMT_HANDLE),
     pages: [Memory; 2],
     /// A device of its own, for fences, and an NT handle of a fence.
     device: D3DKMT_HANDLE,
@@ -69,13 +69,13 @@ const HALVES: &[Half] = &[
     }),
     ("doorbell", &["DxgkDdiCreateDoorbell", "DxgkDdiConnectDoorbell", "DxgkDdiDestroyDoorbell"], |side| {
         let bell = side.room.bell(side.bare.handle, &side.pages[0], &side.pages[1])?.handle;
-        connect(side.raw, bell).context("connect")?;
+        side.room.connect(side.bare.handle, bell).context("connect")?;
         let mut record = D3DKMT_DESTROY_DOORBELL::zeroed();
         record.hDoorbell = bell;
         side.raw.ok(side.raw.thunks.D3DKMTDestroyDoorbell, &mut record).context("destroy")
     }),
     ("connection", &["DxgkDdiConnectDoorbell", "DxgkDdiDisconnectDoorbell"], |side| {
-        connect(side.raw, side.kept)?;
+        side.room.connect(side.kept.0, side.kept.1)?;
         side.scene.world.os.disconnect_doorbells(side.scene.adapter(), true);
         Ok(())
     }),
@@ -103,12 +103,6 @@ const HALVES: &[Half] = &[
     }),
     ("allocation", &["DxgkDdiCreateAllocation", "DxgkDdiBuildPagingBuffer", "DxgkDdiDestroyAllocation"], allocation),
 ];
-
-fn connect(raw: &Raw, bell: D3DKMT_HANDLE) -> Played {
-    let mut record = D3DKMT_CONNECT_DOORBELL::zeroed();
-    record.hDoorbell = bell;
-    Ok(raw.ok(raw.thunks.D3DKMTConnectDoorbell, &mut record)?)
-}
 
 /// An allocation that is made resident and mapped. What is waited for is waited for inside the machine: outside of it
 /// no other thread would go on.
@@ -145,7 +139,8 @@ fn every_pair(scene: &Scene) -> Played {
     let fence = one.shared_native_fence(rooms[0].device, 0)?;
     let shared = one.share(fence.handle, ALL)?;
     let side = |room: &'_ Room<'_>| -> anyhow::Result<_> {
-        let kept = RingQueue::new(scene, room, 1, 4096)?.bell.handle;
+        let kept = RingQueue::new(scene, room, 1, 4096)?;
+        let kept = (kept.queue.handle, kept.bell.handle);
         let pages = [room.memory(scene, 4096)?, room.memory(scene, 4096)?];
         let shared = duplicate(shared, &one.process, &room.raw.process)?.expose_provenance();
         Ok((room.context(0)?, room.queue(0, true)?, kept, pages, room.raw.device()?, shared))

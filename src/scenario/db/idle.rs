@@ -59,7 +59,7 @@ pub(super) const CASES: &[Scenario] = &[
 ];
 
 /// Both doorbell models.
-pub(super) const MODELS: [u32; 2] = [0, 1];
+pub(in crate::scenario) const MODELS: [u32; 2] = [0, 1];
 
 /// Plays `body` in both doorbell models, with a driver that lets doorbells go after `idle` milliseconds.
 fn each_model(stage: &Stage, idle: u32, body: impl Fn(&Scene) -> Played) -> Played {
@@ -71,7 +71,7 @@ fn each_model(stage: &Stage, idle: u32, body: impl Fn(&Scene) -> Played) -> Play
 }
 
 /// A queue that has rung often enough not to be fresh, and whose doorbell has been let go since.
-pub(super) fn idle_queue<'a>(scene: &Scene, room: &'a Room<'a>, node: u32) -> Result<RingQueue<'a>> {
+pub(in crate::scenario) fn idle_queue<'a>(scene: &Scene, room: &'a Room<'a>, node: u32) -> Result<RingQueue<'a>> {
     for _ in 0..20 {
         let queue = RingQueue::connected(scene, room, node, 4096)?;
         for _ in 0..3 {

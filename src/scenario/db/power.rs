@@ -4,7 +4,7 @@
 //! rung runs before the doorbell connects again.
 
 use super::idle::{MODELS, idle_queue};
-use super::{NOTIFY, RETRY, RingQueue, Room, raw, ring::Count};
+use super::{KernelQueue, NOTIFY, RETRY, RingQueue, Room, raw, ring::Count};
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use gpu_wire::GpuVa;
@@ -43,16 +43,22 @@ pub(super) const CASES: &[Scenario] = &[
         source: "DxgkDdiConnectDoorbell; DxgkDdiDisconnectDoorbell; User-mode work submission, engine F-state transitions",
         play: connected_beside,
     },
+    Scenario {
+        id: "DB-63",
+        title: "an engine that nobody asks F1 for goes there by the OS's own watch, and one with work does not",
+        source: "User-mode work submission, engine F-state transitions (the TDR cadence of two seconds)",
+        play: unasked,
+    },
 ];
 
 /// A driver with power components, whose engines let doorbells go after `idle` milliseconds, and ask for F1 after ten
 /// times as long.
-fn with_components(idle: u32, model: u32) -> Setup {
+pub(in crate::scenario) fn with_components(idle: u32, model: u32) -> Setup {
     Setup::default().setting("PowerComponents", 1).setting("IdleMilliseconds", idle).setting("DoorbellModel", model)
 }
 
 /// The F-state that the component of `node` was told last.
-fn state_of(scene: &Scene, node: u32) -> Result<u32> {
+pub(in crate::scenario) fn state_of(scene: &Scene, node: u32) -> Result<u32> {
     let state = scene.world.os.f_state(scene.adapter(), node);
     state.context("the node has no component")
 }
@@ -96,7 +102,7 @@ fn to_f1(stage: &Stage) -> Played {
     })
 }
 
-fn ringing_into_f1(stage: &Stage) -> Played {
+pub(in crate::scenario) fn ringing_into_f1(stage: &Stage) -> Played {
     for model in MODELS {
         stage.play(with_components(1, model), |scene| {
             const ROUNDS: usize = 60;
@@ -208,3 +214,58 @@ fn connected_beside(stage: &Stage) -> Played {
     }
     Ok(())
 }
+
+fn unasked(stage: &Stage) -> Played {
+    for model in MODELS {
+        // Its engines look for rings for ever, and ask for nothing.
+        let setup = Setup::default().quick_tdr().setting("PowerComponents", 1).setting("IdleMilliseconds", 0);
+        stage.play(setup.setting("DoorbellModel", model), |scene| {
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            let queues = [RingQueue::connected(scene, &room, 0, 4096)?, RingQueue::connected(scene, &room, 0, 4096)?];
+            let count = Count::new(scene, &room)?;
+            // Work without an end on the other engine.
+            let (busy, fence) = (RingQueue::connected(scene, &room, 1, 4096)?, raw.native_fence(room.device, 0)?);
+            let last = busy.submit_through(&[Encoded::fence_wait(GpuVa(fence.gpu), 1)])?;
+            for round in 1..=3 {
+                scene.until("F1", || Ok(state_of(scene, 0)? == 1))?;
+                for queue in &queues {
+                    same("status in F1", queue.status()?, RETRY)?;
+                }
+                let (progress, status) = queues[0].submit(&count.packets())?;
+                same("status of a ring in F1", status, RETRY)?;
+                same("executions in F1", count.get(&room)?, round - 1)?;
+                queues.iter().try_for_each(RingQueue::connect)?;
+                same("the state behind a connection", state_of(scene, 0)?, 0)?;
+                queues[0].wait(scene, progress)?;
+                same("executions", count.get(&room)?, round)?;
+            }
+            same("the engine that has work", state_of(scene, 1)?, 0)?;
+            raw.signal_cpu(room.device, &[(fence.handle, 1)])?;
+            busy.wait(scene, last)?;
+            scene.until("F1 of the other engine", || Ok(state_of(scene, 1)? == 1))
+        })?;
+    }
+    // Kernel-mode queues alone: Dxgkrnl knows of all of their work.
+    let setup = Setup::default().quick_tdr().setting("PowerComponents", 1).setting("IdleMilliseconds", 0);
+    stage.play(setup, |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = KernelQueue::new(scene, &room, room.context(0)?)?;
+        for round in 1..=3 {
+            scene.until("F1 of both engines", || Ok((state_of(scene, 0)?, state_of(scene, 1)?) == (1, 1)))?;
+            let before = scene.journal(&UNASKED).len();
+            queue.submit(&room, 0, &[], round)?;
+            scene.until("the work", || Ok(queue.value(&raw)? == round))?;
+            same(
+                "what its submission took",
+                scene.journal(&UNASKED).split_off(before)[..2].to_vec(),
+                UNASKED.to_vec(),
+            )?;
+        }
+        Ok(())
+    })
+}
+
+/// What brings an engine back, and what comes right behind it.
+const UNASKED: [&str; 2] = ["DxgkDdiSetPowerComponentFState", "DxgkDdiSubmitCommandToHwQueue"];

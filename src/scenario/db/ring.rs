@@ -4,6 +4,7 @@ use super::{CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw, store};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, refused, same};
 use anyhow::{Context, ensure};
+use dxgkrnl_model::report::{UserFault, UserMistake};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Copy, Encoded, FaultKind};
 use gpu_wire::ring::FAULT_KIND;
@@ -47,7 +48,7 @@ pub(super) const CASES: &[Scenario] = &[
     Scenario { id: "DB-28", title: "eight threads, one queue", source: SUBMIT, play: threads },
     Scenario {
         id: "DB-30",
-        title: "user mode does not tell what it queued: the process ends all the same",
+        title: "user mode does not tell what it queued: a fault of its own, and the process ends all the same",
         source: PROGRESS,
         play: untold,
     },
@@ -354,7 +355,7 @@ fn threads(stage: &Stage) -> Played {
 }
 
 fn untold(stage: &Stage) -> Played {
-    stage.play(Setup::default(), |scene| {
+    stage.play(Setup::default().client_errs(), |scene| {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;
         let queue = RingQueue::connected(scene, &room, 0, 4096)?;
@@ -369,7 +370,14 @@ fn untold(stage: &Stage) -> Played {
         queue.ring()?;
         same("last queued value", raw.load(queue.bell.last_queued)?, 0)?;
         same("progress", queue.progress()?, progress)?;
-        Ok(())
+        // Another queue of the process tells what it queues.
+        let other = RingQueue::connected(scene, &room, 1, 4096)?;
+        let last = other.submit_through(&[])?;
+        other.wait(scene, last)?;
+        let (process, handle) = (raw.process.nt().id(), queue.queue.handle);
+        drop(raw);
+        let mistake = UserMistake::ProgressAhead { queue: handle, progress, queued: 0 };
+        same("faults of user mode", scene.world.os.report().user_faults, vec![UserFault { process, mistake }])
     })
 }
 

@@ -1,5 +1,6 @@
 //! Memory, queues and doorbells without the user-mode driver: every word is a case's own.
 
+mod bells;
 mod kernel;
 mod queue;
 

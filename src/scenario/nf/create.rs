@@ -17,31 +17,32 @@ const PAGE: u64 = 4096;
 /// With the driver's capability MapToGpuSystemProcess and without.
 pub(super) fn create_default(stage: &Stage) -> Played {
     for map in [0, 1] {
-        stage.play(Setup::default().setting("MapToGpuSystemProcess", map), |scene| {
-            let user = scene.process("client")?;
-            let probe = Probe::new(&user.open()?.device()?)?;
-            let raw = Raw::open(&user.process, scene.adapter().luid())?;
-            let device = raw.device().context("device")?;
-            let since = Since::begin(scene);
-            let fence = raw.native_fence(device, 41).context("fence")?;
-            same("CurrentValue for the CPU", raw.load(fence.cpu)?, 41)?;
-            same("CurrentValue for the GPU", probe.read(fence.gpu)?, 41)?;
-            same("MonitoredValue for the GPU", probe.read(fence.monitored)?, u64::MAX)?;
-            let places = scene.world.os.fence_places(user.process.nt().id(), fence.handle);
-            let [place] = places[..] else { anyhow::bail!("{places:?}") };
-            let (current, monitored) = place.system;
-            let told = (current != 0, monitored != 0, current != monitored);
-            same("addresses in the paging process", told, (map == 1, map == 1, map == 1))?;
-            raw.destroy_fence(fence.handle).context("destroy")?;
-            same("the driver's calls", since.calls(), LIFE.to_vec())?;
-            same(
-                "a second destruction",
-                raw.destroy_fence(fence.handle),
-                Err(Denied(ntstatus::STATUS_INVALID_PARAMETER)),
-            )
-        })?;
+        let setup = Setup::default().setting("MapToGpuSystemProcess", map);
+        stage.play(setup, |scene| default_fence(scene, Some(map == 1)))?;
     }
     Ok(())
+}
+
+/// The life of a fence. `mapped`: whether the paging process has addresses of its values, if that is known.
+pub(in super::super) fn default_fence(scene: &Scene, mapped: Option<bool>) -> Played {
+    let user = scene.process("client")?;
+    let probe = Probe::new(&user.open()?.device()?)?;
+    let raw = Raw::open(&user.process, scene.adapter().luid())?;
+    let device = raw.device().context("device")?;
+    let since = Since::begin(scene);
+    let fence = raw.native_fence(device, 41).context("fence")?;
+    same("CurrentValue for the CPU", raw.load(fence.cpu)?, 41)?;
+    same("CurrentValue for the GPU", probe.read(fence.gpu)?, 41)?;
+    same("MonitoredValue for the GPU", probe.read(fence.monitored)?, u64::MAX)?;
+    let places = scene.world.os.fence_places(user.process.nt().id(), fence.handle);
+    let [place] = places[..] else { anyhow::bail!("{places:?}") };
+    let (current, monitored) = place.system;
+    let told = (current != 0, monitored != 0, current != monitored);
+    let mapped = mapped.unwrap_or(told.0);
+    same("addresses in the paging process", told, (mapped, mapped, mapped))?;
+    raw.destroy_fence(fence.handle).context("destroy")?;
+    same("the driver's calls", since.calls(), LIFE.to_vec())?;
+    same("a second destruction", raw.destroy_fence(fence.handle), Err(Denied(ntstatus::STATUS_INVALID_PARAMETER)))
 }
 
 pub(super) fn intra_gpu_off(stage: &Stage) -> Played {

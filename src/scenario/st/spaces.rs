@@ -45,7 +45,7 @@ pub(super) const CASES: &[Scenario] = &[
 pub(super) const PAGE: u64 = 4096;
 
 /// A context that is given packets, whichever way the rung has.
-pub(super) struct Worker<'a> {
+pub(in crate::scenario) struct Worker<'a> {
     room: &'a Room<'a>,
     context: D3DKMT_HANDLE,
     queue: Option<RingQueue<'a>>,
@@ -59,7 +59,7 @@ pub(super) struct Worker<'a> {
 
 impl<'a> Worker<'a> {
     /// On node 0, by rings where `rung` and the stage have them.
-    pub(super) fn new(scene: &Scene, room: &'a Room<'a>, rung: u32) -> Result<Self> {
+    pub(in crate::scenario) fn new(scene: &Scene, room: &'a Room<'a>, rung: u32) -> Result<Self> {
         let has_rings = scene.adapter().caps().is_some_and(|caps| caps.has_user_mode_submission()) && rung == 3;
         let queue = has_rings.then(|| RingQueue::connected(scene, room, 0, 4096)).transpose()?;
         let context = match &queue {
@@ -71,7 +71,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Submits packets.
-    pub(super) fn submit(&self, packets: &[Encoded]) -> Played {
+    pub(in crate::scenario) fn submit(&self, packets: &[Encoded]) -> Played {
         if let Some(queue) = &self.queue {
             queue.submit_through(packets)?;
             return Ok(());
@@ -88,7 +88,7 @@ impl<'a> Worker<'a> {
     }
 
     /// Submits packets and waits until they are done.
-    pub(super) fn run(&self, scene: &Scene, packets: &[Encoded]) -> Played {
+    pub(in crate::scenario) fn run(&self, scene: &Scene, packets: &[Encoded]) -> Played {
         let count = self.count.get() + 1;
         self.count.set(count);
         let done = store(self.mark.gpu, count);

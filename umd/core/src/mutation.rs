@@ -74,4 +74,6 @@ gpu_word::mutations! {
     MapsLocalByPages = 33,
     /// A device in an error state is known by STATUS_DEVICE_REMOVED alone.
     KnowsOneStatus = 34,
+    /// Step 3: the last queued value is not stored.
+    TellsNothing = 35,
 }

@@ -62,7 +62,9 @@ pub fn publish<W: Word>(words: Words<'_, W>, publication: Publication, mutation:
         words.doorbell.store(value, Ordering::Release);
     }
     // Step 3. Relaxed: the Release of step 4 puts it before the write pointer.
-    words.last_queued.store(progress, Ordering::Relaxed);
+    if !mutation.is(Mutation::TellsNothing) {
+        words.last_queued.store(progress, Ordering::Relaxed);
+    }
     // Step 4. ORDERING[RING-1]: pairs with the engine's Acquire load of the write pointer.
     let release = if mutation.is(Mutation::PublishRelaxed) { Ordering::Relaxed } else { Ordering::Release };
     words.write_pointer.store(write_pointer, release);

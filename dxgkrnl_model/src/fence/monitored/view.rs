@@ -122,10 +122,8 @@ impl View {
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn remove(&self, part: &Arc<ProcessAdapter>) {
-        if self.user != 0
-            && let Some(process) = part.process()
-        {
-            let _ = part.adapter().kernel().unmap_user(process.nt(), self.user);
+        if self.user != 0 {
+            part.take_from_user(self.user);
         }
         if self.gpu == 0 {
             return;

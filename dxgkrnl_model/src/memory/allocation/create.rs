@@ -193,7 +193,7 @@ fn accept(
         backing: backing.ok_or(ntstatus::STATUS_NO_MEMORY)?,
         placement: Lock::new(
             Rank::Segment,
-            Placement { place: Place::Evicted, references: 0, aperture: None, has_content: false },
+            Placement { place: Place::Evicted, references: 0, kept: 0, aperture: None, has_content: false },
         ),
         resource: resource.cloned(),
         private: private.to_vec(),

@@ -55,7 +55,7 @@ pub(crate) fn create(process: &ProcessInner, device: &Arc<Device>, size: u64) ->
         backing: backing.ok_or(ntstatus::STATUS_NO_MEMORY)?,
         placement: Lock::new(
             Rank::Segment,
-            Placement { place: Place::Evicted, references: 0, aperture: None, has_content: false },
+            Placement { place: Place::Evicted, references: 0, kept: 0, aperture: None, has_content: false },
         ),
         resource: None,
         private: Vec::new(),

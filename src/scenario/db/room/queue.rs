@@ -8,7 +8,7 @@ use gpu_wire::doorbell::{Token, value};
 use gpu_wire::packet::Encoded;
 use gpu_wire::ring::{READ_POINTER, WRITE_POINTER};
 use std::cell::Cell;
-use wddm_abi::{D3DKMT_CONNECT_DOORBELL, D3DKMT_DESTROY_DOORBELL, D3DKMT_NOTIFY_WORK_SUBMISSION};
+use wddm_abi::D3DKMT_DESTROY_DOORBELL;
 
 /// A user-mode queue whose ring a case writes itself.
 pub struct RingQueue<'a> {
@@ -59,9 +59,7 @@ impl<'a> RingQueue<'a> {
     /// # Errors
     /// The function's status.
     pub fn connect(&self) -> Result<(), Denied> {
-        let mut record = D3DKMT_CONNECT_DOORBELL::zeroed();
-        record.hDoorbell = self.bell.handle;
-        self.room.raw.ok(self.room.raw.thunks.D3DKMTConnectDoorbell, &mut record)
+        self.room.connect(self.queue.handle, self.bell.handle)
     }
 
     /// Destroys the doorbell.
@@ -79,9 +77,7 @@ impl<'a> RingQueue<'a> {
     /// # Errors
     /// The function's status.
     pub fn notify(&self) -> Result<(), Denied> {
-        let mut record = D3DKMT_NOTIFY_WORK_SUBMISSION::zeroed();
-        record.hDoorbell = self.bell.handle;
-        self.room.raw.ok(self.room.raw.thunks.D3DKMTNotifyWorkSubmission, &mut record)
+        self.room.notify(self.queue.handle, self.bell.handle)
     }
 
     /// What the status word says.

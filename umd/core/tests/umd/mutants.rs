@@ -50,7 +50,7 @@ const CAUGHT_BY_ORDER: [Mutation; 4] = [
 
 /// Noticed by conformance cases, which need what the mock does not have (`tests/mutations/user_mode.rs` of the
 /// workspace's root).
-const CAUGHT_BY_CASES: [Mutation; 11] = [
+const CAUGHT_BY_CASES: [Mutation; 12] = [
     Mutation::NeverExceedsBudget,
     Mutation::TrustsEvents,
     Mutation::LocksWhatItOpens,
@@ -62,6 +62,7 @@ const CAUGHT_BY_CASES: [Mutation; 11] = [
     Mutation::DestroysBusyQueues,
     Mutation::MapsLocalByPages,
     Mutation::KnowsOneStatus,
+    Mutation::TellsNothing,
 ];
 
 fn device(mock: &Mock, mutant: u32) -> Arc<Device<Mock>> {

@@ -1,0 +1,65 @@
+//! Engines that the OS sees to be idle, and has go to F1 although nobody asked.
+//!
+//! Of a kernel-mode queue it knows what it has submitted and what is done. Of a user-mode queue it knows the last
+//! queued value and the progress, at which it looks at the cadence of TDR: a driver that knows of an idle engine
+//! earlier asks.
+//!
+//! Source: article user-mode-work-submission, engine F-state transitions. Chosen: an engine is idle when none of its
+//! queues had work at any look for TdrDelay, and none has made progress between two of them.
+
+use std::sync::Arc;
+
+use nt_model::sched::Ticks;
+
+use super::to_f1;
+use crate::adapter::Adapter;
+use crate::hw_queue::HwQueue;
+
+/// What the last looks at a component's engine saw.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Idle {
+    /// Since when it is idle; `None`: it was not at the last look, or is in F1.
+    since: Option<Ticks>,
+    /// How far its queues were, all together.
+    progress: u64,
+}
+
+/// How far the queues of a node are, all together; `None`: one of them has work.
+fn progress_of(queues: &[Arc<HwQueue>], node: u32) -> Option<u64> {
+    queues.iter().filter(|queue| queue.context().node() == node).try_fold(0_u64, |sum, queue| {
+        let progress = queue.progress().value();
+        let is_done = progress >= queue.last_queued() || queue.context().device().usable().is_err();
+        is_done.then(|| sum.wrapping_add(progress))
+    })
+}
+
+/// Looks for engines that have been idle for `delay`, and has them go to F1. `at`: when to look again. On the
+/// scheduler's worker.
+pub(crate) fn watch(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ticks)) {
+    let power = &adapter.power;
+    let nodes: Vec<_> = power.components.lock().iter().map(|component| (component.node, component.state)).collect();
+    if nodes.is_empty() {
+        return;
+    }
+    let queues = adapter.scheduler.queues();
+    for (index, (node, state)) in nodes.into_iter().enumerate() {
+        let Some(node) = node else { continue };
+        let now = adapter.kernel().now();
+        let progress = progress_of(&queues, node).filter(|_| state == 0 && !adapter.scheduler.has_work(node));
+        let since = {
+            let mut idle = power.idle.lock();
+            let length = idle.len().max(index + 1);
+            idle.resize(length, Idle::default());
+            let known = &mut idle[index];
+            let goes_on = known.since.filter(|_| progress == Some(known.progress));
+            *known = Idle { since: progress.map(|_| goes_on.unwrap_or(now)), progress: progress.unwrap_or(0) };
+            known.since
+        };
+        match since {
+            Some(since) if now >= since + delay => to_f1(adapter, node),
+            Some(since) => at(since + delay),
+            None if state == 0 => at(now + delay),
+            None => (),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! What a submission costs, whom the last queued value can keep waiting, and which page a doorbell leads to.
+
+use super::{CONNECTED, MODELS, NOTIFY, RETRY, RingQueue, Room, raw, store};
+use crate::scenario::rig::{Rig, until_idle};
+use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
+use anyhow::{Context, Result, ensure};
+use dxgkrnl_model::personality::SchedulingLogs;
+use dxgkrnl_model::process::End;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(super) const CASES: &[Scenario] = &[
+    Scenario {
+        id: "DB-61",
+        title: "a thousand submissions call no function of the driver, no thunk and no callback, and interrupt nobody",
+        source: "User-mode work submission, introduction; User-mode work submission APIs",
+        play: hot_path,
+    },
+    Scenario {
+        id: "DB-62",
+        title: "a last queued value that is never reached keeps nobody waiting: the queue's end, the device's, the process's",
+        source: "User-mode work submission, Normal process termination; D3DKMTDestroyHwQueue",
+        play: never_reached,
+    },
+    Scenario {
+        id: "DB-66",
+        title: "global: all doorbells lead to one page; dedicated: each to one of its own; disconnected: to neither",
+        source: "User-mode work submission, Doorbells; Victimizing doorbell pseudocode in KMD",
+        play: pages,
+    },
+];
+
+/// Submissions of which each call is counted.
+const MANY: u64 = 1000;
+
+/// Everything that a submission could have called.
+type Calls = [BTreeMap<&'static str, u64>; 3];
+
+fn calls(scene: &Scene) -> Calls {
+    let adapter = scene.adapter();
+    // An interrupt has the driver call back.
+    [adapter.ddi_calls(), adapter.callback_calls(), scene.world.os.counts().thunks]
+}
+
+fn hot_path(stage: &Stage) -> Played {
+    for model in MODELS {
+        // A scheduling log interrupts when it is half full, by whom it may be filled.
+        let setup = Setup::default().setting("DoorbellModel", model).setting("IdleMilliseconds", 0);
+        let setup = setup.windows(|windows| windows.scheduling_logs = SchedulingLogs::None);
+        let play = |scene: &Scene| {
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            let memory = room.memory(scene, 4096)?;
+            let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+            let rig = Rig::open(scene, "client")?;
+            let (driver, page) = (rig.queue(1)?, rig.page()?);
+            // The first submission of the user-mode driver connects.
+            driver.run(|list| list.store(page.at(0), 1))?;
+            until_idle(scene, &driver)?;
+            let before = calls(scene);
+            for value in 1..=MANY {
+                let (progress, status) = queue.submit(&[store(memory.gpu, value)])?;
+                same("status", status, CONNECTED)?;
+                scene.until_now("progress", || Ok(queue.progress()? >= progress))?;
+                driver.run(|list| list.store(page.at(0), value))?;
+                until_idle(scene, &driver)?;
+            }
+            for (before, now) in before.iter().zip(calls(scene)) {
+                let new: Vec<_> = now.iter().filter(|(name, count)| before.get(*name) != Some(count)).collect();
+                ensure!(new.is_empty(), "called by {MANY} submissions: {new:?}");
+            }
+            same("memory", (raw.load(memory.cpu)?, page.word(0)?), (MANY, MANY))
+        };
+        stage.play(setup, play).with_context(|| format!("DoorbellModel {model}"))?;
+    }
+    Ok(())
+}
+
+/// Longer than STANDSTILL (five) times the TdrDelay of `quick_tdr` (0.2 s) by far, and not for ever.
+const BOUND: Duration = Duration::from_secs(15);
+
+fn never_reached(stage: &Stage) -> Played {
+    for value in [2, 1 << 63, u64::MAX - 1, u64::MAX] {
+        let play = |scene: &Scene| {
+            let good = raw(scene)?;
+            let beside = Room::new(&good)?;
+            let other = RingQueue::connected(scene, &beside, 0, 4096)?;
+            let bad = raw(scene)?;
+            let rooms = [Room::new(&bad)?, Room::new(&bad)?, Room::new(&bad)?];
+            let queues: Vec<_> =
+                rooms.iter().map(|room| RingQueue::connected(scene, room, 0, 4096)).collect::<Result<_>>()?;
+            for queue in &queues {
+                let progress = queue.submit_through(&[])?;
+                queue.wait(scene, progress)?;
+                queue.tell(value)?;
+            }
+            let begun = Instant::now();
+            rooms[0].destroy_queue(queues[0].queue.handle).context("the queue")?;
+            ensure!(begun.elapsed() < BOUND, "the queue's end took {:?}", begun.elapsed());
+            let progress = other.submit_through(&[])?;
+            other.wait(scene, progress)?;
+            let begun = Instant::now();
+            bad.destroy_device(rooms[1].device).context("the device")?;
+            ensure!(begun.elapsed() < BOUND, "the device's end took {:?}", begun.elapsed());
+            drop(queues);
+            let begun = Instant::now();
+            Arc::into_inner(bad.process).context("another owner of the process")?.end(End::Normal);
+            ensure!(begun.elapsed() < BOUND, "the process's end took {:?}", begun.elapsed());
+            let progress = other.submit_through(&[])?;
+            other.wait(scene, progress)
+        };
+        stage.play(Setup::default().quick_tdr(), play).with_context(|| format!("last queued value {value:#x}"))?;
+    }
+    Ok(())
+}
+
+/// The page that a process has at an address: the object's number, and the page's in it.
+fn page(scene: &Scene, address: usize) -> Result<(u64, usize)> {
+    let (object, index, _) = scene.world.os.kernel().page_at(address).context("nothing is mapped there")?;
+    Ok((object.id(), index))
+}
+
+fn pages(stage: &Stage) -> Played {
+    for model in MODELS {
+        let setup = Setup::default().setting("DoorbellModel", model).setting("IdleMilliseconds", 0);
+        let play = |scene: &Scene| {
+            let (one, two) = (raw(scene)?, raw(scene)?);
+            let rooms = [Room::new(&one)?, Room::new(&one)?, Room::new(&two)?];
+            let mut queues = Vec::new();
+            for (room, node) in rooms.iter().zip([0, 1, 0]) {
+                queues.push(RingQueue::new(scene, room, node, 4096)?);
+            }
+            let dummies: Vec<_> = queues.iter().map(|queue| page(scene, queue.bell.doorbell)).collect::<Result<_>>()?;
+            queues.iter().try_for_each(RingQueue::connect)?;
+            let shown = || -> Result<Vec<_>> { queues.iter().map(|queue| page(scene, queue.bell.doorbell)).collect() };
+            let connected = shown()?;
+            let [first, second, third] = connected[..] else { anyhow::bail!("{connected:?}") };
+            match model {
+                0 => ensure!(first != second && second != third && first != third, "dedicated: {connected:?}"),
+                _ => ensure!(first == second && second == third, "global: {connected:?}"),
+            }
+            ensure!(connected.iter().all(|page| !dummies.contains(page)), "a dummy page is a doorbell: {connected:?}");
+            for queue in &queues {
+                let progress = queue.submit_through(&[])?;
+                queue.wait(scene, progress)?;
+                ensure!(matches!(queue.status()?, CONNECTED | NOTIFY), "a doorbell was taken away");
+            }
+            scene.world.os.disconnect_doorbells(scene.adapter(), false);
+            same("statuses", queues.iter().map(RingQueue::status).collect::<Result<Vec<_>>>()?, vec![RETRY; 3])?;
+            same("pages of disconnected doorbells", shown()?, dummies)
+        };
+        stage.play(setup, play).with_context(|| format!("DoorbellModel {model}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! An engine that goes to F1, with all of its doorbells.
+
+use crate::scenario::db::power::{ringing_into_f1, state_of, with_components};
+use crate::scenario::db::{MODELS, NOTIFY, RETRY, RingQueue, Room, idle_queue, raw, store};
+use crate::scenario::{Played, Scenario, Scene, Stage, same};
+use anyhow::{Context, ensure};
+use gpu_wire::packet::Indirect;
+
+pub(super) const CASES: &[Scenario] = &[
+    Scenario {
+        id: "RP-07",
+        title: "an engine that asks for F1: the doorbells of all of its queues are disconnected first, no other engine's, \
+                and the next connection brings it back",
+        source: "User-mode work submission, engine F-state transitions",
+        play: whole_engine,
+    },
+    Scenario {
+        id: "RP-08",
+        title: "a ring just before the doorbells of an engine go for F1: no work is lost, as DB-47 plays it",
+        source: "User-mode work submission, engine F-state transitions",
+        play: ringing_into_f1,
+    },
+];
+
+const DISCONNECT: &str = "DxgkDdiDisconnectDoorbell";
+const STATE: &str = "DxgkDdiSetPowerComponentFState";
+
+/// A queue that runs a buffer without an end, of which the OS is not told.
+fn run_for_ever(scene: &Scene, queue: &RingQueue<'_>) -> Played {
+    let buffer = queue.room.memory(scene, 4096)?;
+    let jump = Indirect { address: buffer.gpu, length: 24 }.to_packet();
+    buffer.write(queue.room.raw, 0, jump.as_bytes())?;
+    queue.write(jump.as_bytes())?;
+    queue.publish()?;
+    if queue.ring()? == NOTIFY {
+        queue.notify()?;
+    }
+    Ok(())
+}
+
+fn whole_engine(stage: &Stage) -> Played {
+    for model in MODELS {
+        let play = |scene: &Scene| {
+            let (one, two) = (raw(scene)?, raw(scene)?);
+            let rooms = [Room::new(&one)?, Room::new(&two)?];
+            let busy = RingQueue::connected(scene, &rooms[0], 1, 4096)?;
+            run_for_ever(scene, &busy)?;
+            let status = busy.status()?;
+            // Announced from now on: doorbells that stay connected while the engine sleeps.
+            let queues = [idle_queue(scene, &rooms[0], 0)?, idle_queue(scene, &rooms[1], 0)?];
+            let memory = [rooms[0].memory(scene, 4096)?, rooms[1].memory(scene, 4096)?];
+            let mut before = 0;
+            scene.until("two connected doorbells", || {
+                before = scene.journal(&[DISCONNECT, STATE]).len();
+                queues.iter().try_for_each(|queue| queue.connect())?;
+                // Not when the engine went to F1 between the two.
+                Ok(queues[0].status()? == NOTIFY && queues[1].status()? == NOTIFY)
+            })?;
+            let began = scene.journal(&[DISCONNECT, STATE]).split_off(before);
+            scene.until("F1", || Ok(state_of(scene, 0)? == 1))?;
+            for queue in &queues {
+                same("status in F1", queue.status()?, RETRY)?;
+            }
+            same("the status of the other engine's queue", busy.status()?, status)?;
+            let mut calls = scene.journal(&[DISCONNECT, STATE]).split_off(before + began.len());
+            // The connections may have found it in F1, and brought it back.
+            calls.truncate(3);
+            same("the calls on the way to F1", calls, vec![DISCONNECT, DISCONNECT, STATE])?;
+            for (queue, memory) in queues.iter().zip(&memory) {
+                let progress = queue.submit_through(&[store(memory.gpu, 7)])?;
+                queue.wait(scene, progress)?;
+                same("memory", queue.room.raw.load(memory.cpu)?, 7)?;
+            }
+            ensure!(busy.progress()? == 0, "the buffer without an end has one");
+            Ok(())
+        };
+        stage.play(with_components(5, model), play).with_context(|| format!("DoorbellModel {model}"))?;
+    }
+    Ok(())
+}
