@@ -15,8 +15,6 @@ mod end;
 mod local;
 mod share;
 
-pub(super) use create::default_fence;
-
 use super::stage::PATIENCE;
 use super::{Played, Scenario, Scene, Stage};
 use crate::client::{Allocation, Device, Queue};

@@ -15,7 +15,7 @@ const EXCEPTIONS: &[Exception] = &[
         &[
             "NF-16", "XA-04", "WS-02", "WS-03", "WS-04", "WS-05", "WS-06", "WS-11", "WS-19", "WS-24", "WS-26", "MR-01",
             "MR-02", "MR-06", "MR-07", "MR-08", "MR-09", "MR-10", "MR-11", "LB-10", "LB-14", "LB-17", "LB-18", "LB-20",
-            "LB-21", "XA-12", "XA-17", "MF-09",
+            "LB-21", "XA-12", "XA-17", "MF-09", "DB-61",
         ],
     ),
     ("obsolete-contexts", "it plays both ways itself", &["CL-04"]),

@@ -24,7 +24,7 @@ pub(super) fn create_default(stage: &Stage) -> Played {
 }
 
 /// The life of a fence. `mapped`: whether the paging process has addresses of its values, if that is known.
-pub(in super::super) fn default_fence(scene: &Scene, mapped: Option<bool>) -> Played {
+fn default_fence(scene: &Scene, mapped: Option<bool>) -> Played {
     let user = scene.process("client")?;
     let probe = Probe::new(&user.open()?.device()?)?;
     let raw = Raw::open(&user.process, scene.adapter().luid())?;
