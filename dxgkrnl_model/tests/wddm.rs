@@ -136,7 +136,12 @@ fn every_reading() {
         let mut personality = windows();
         Windows::Reading(at).apply(&mut personality);
         let bytes = personality.pte_address == PteAddress::Bytes;
-        all_stages(reading.name, &personality, |o| o.pte_bytes = bytes);
+        // The client of these tests has the records of 26100, with which it cannot connect a doorbell there.
+        let old_records = personality.build == Build::W28000;
+        all_stages(reading.name, &personality, |o| {
+            o.pte_bytes = bytes;
+            o.user_mode &= !old_records;
+        });
     }
 }
 
