@@ -479,7 +479,7 @@ impl Process {
         self.finish(how);
     }
 
-    /// Ends it, whoever else holds it. Threads may be inside thunks; they are waited for.
+    /// Ends it, although others hold it. Threads may be inside thunks; they are waited for.
     pub fn finish(&self, how: End) {
         let _inside = self.shared.kernel().enter();
         self.inner.end(how);

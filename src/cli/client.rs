@@ -1,4 +1,4 @@
-//! `client`: what this program is when a machine has started it as one of its processes. Nobody calls it by hand.
+//! `client`: what this program is when a machine has started it as one of its processes. It is not called by hand.
 
 use anyhow::Result;
 use clap::Args;

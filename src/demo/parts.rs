@@ -26,7 +26,7 @@ pub trait Talk {
     /// Says a line.
     ///
     /// # Errors
-    /// When nobody listens.
+    /// When no machine listens.
     fn say(&self, line: &str) -> Result<()>;
 
     /// Waits for a line.

@@ -64,7 +64,7 @@ fn program() -> Result<PathBuf> {
     Ok(beside)
 }
 
-/// Nobody else looks into this process, and a client gets no further than what it was handed.
+/// No other process looks into this one, and a client gets no further than what it was handed.
 fn close_up() -> Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable).context("this process stays dumpable")
 }
@@ -132,7 +132,7 @@ impl Separate {
         let output = child.stdout.take().context("the client's output")?;
         std::thread::spawn(move || {
             for line in BufReader::new(output).lines().map_while(Result::ok) {
-                // Nobody may listen any more.
+                // The machine may have ceased to listen.
                 let _ = said.send(line);
             }
         });

@@ -126,7 +126,7 @@ fn reserve() -> Option<usize> {
 
 fn show(address: usize, object: &PageObject, index: usize, write: bool) {
     let rights = if write { Rights::ReadWrite } else { Rights::Read };
-    // The page of address space is a window's; whoever used it before was told not to keep the address.
+    // The page of address space is a window's; what used it before was told not to keep the address.
     let _ = object.map_over(address, index, 1, rights);
 }
 

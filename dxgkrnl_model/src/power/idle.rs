@@ -1,4 +1,4 @@
-//! Engines that the OS sees to be idle, and has go to F1 although nobody asked.
+//! Engines that the OS sees to be idle, and sends to F1 although no driver has asked.
 //!
 //! Of a kernel-mode queue it knows what it has submitted and what is done. Of a user-mode queue it knows the last
 //! queued value and the progress, at which it looks at the cadence of TDR: a driver that knows of an idle engine

@@ -45,12 +45,12 @@ impl Rundown {
         Self { ending: AtomicBool::new(false), inside: AtomicUsize::new(0) }
     }
 
-    /// Nobody is let in any more. Returns `false` where that is so already.
+    /// No thread is let in any more. Returns `false` where that is so already.
     pub(super) fn begin(&self) -> bool {
         !self.ending.swap(true, Ordering::SeqCst)
     }
 
-    /// Waits until nobody is inside. Waits of threads on `devices` are given up.
+    /// Waits until no thread is inside. Waits of threads on `devices` are given up.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(super) fn wait(&self, machine: &Machine, devices: impl Fn() -> Vec<Arc<Device>>) {

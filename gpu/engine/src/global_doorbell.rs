@@ -91,7 +91,7 @@ impl<H: Host> GlobalDoorbell<H> {
                 count.fetch_sub(u32::from(watched), Ordering::AcqRel);
                 return Err(error.into());
             }
-            // Behind a round that is under way: whoever connects a queue has it looked at.
+            // Behind a round that is under way: a connection has its queue looked at by itself.
             list.push(Connected { place, token: token(queue.slot), queue: queue.clone(), watched });
             queue.connected.fetch_add(1, Ordering::AcqRel);
             Ok(())

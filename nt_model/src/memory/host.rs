@@ -168,7 +168,7 @@ pub(crate) fn first_other(at: usize, value: u8, bytes: usize) -> Option<usize> {
     seen.iter().position(|byte| *byte != value)
 }
 
-/// Seals a memfd that another process gets: its size stays. `read_only`: nobody maps it writable any more, while
+/// Seals a memfd that another process gets: its size stays. `read_only`: no process maps it writable any more, while
 /// mappings that exist keep working. A seal that is there already is no error.
 pub(crate) fn seal(fd: &OwnedFd, read_only: bool) -> io::Result<()> {
     let size = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;

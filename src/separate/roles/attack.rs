@@ -56,7 +56,7 @@ fn map_writable(file: impl AsFd, bytes: usize) -> bool {
 fn write_to_read_only(kept: &Kept) -> Result<()> {
     let bytes = kept.handed.pages * PAGE_SIZE;
     let at = ptr::with_exposed_provenance_mut(kept.at);
-    // SAFETY: a mapping of the machine's; more rights harm nobody here.
+    // SAFETY: a mapping of the machine's; more rights do no harm here.
     let raised = unsafe { mprotect(at, bytes, MprotectFlags::READ | MprotectFlags::WRITE) }.is_ok();
     ensure!(!raised, "mprotect makes a read-only page writable");
     ensure!(!map_writable(&kept.handed.file, bytes), "a read-only file is mapped writable");
