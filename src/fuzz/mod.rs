@@ -21,7 +21,7 @@
 //! | `engine.rs`, `engine/` | the fuzzer of the GPU by itself |
 
 mod coverage;
-mod dice;
+pub mod dice;
 mod doorbells;
 mod engine;
 mod interrupts;

@@ -4,7 +4,7 @@
 mod attack;
 
 use super::wire::Kind;
-use crate::client::{Adapter, Inside, Queue, Refused};
+use crate::client::{Adapter, Allocation, Device, Fence, Inside, Queue, Refused};
 use crate::demo::actor::part;
 use crate::demo::parts::Talk;
 use anyhow::{Context, Result, bail, ensure};
@@ -192,21 +192,36 @@ fn hang(here: &Here) -> Result<()> {
     hear("never")
 }
 
+/// One of everything, in the order in which it is let go.
+struct Client {
+    memory: Allocation,
+    _fence: Fence,
+    queue: Queue,
+    _device: Device,
+    _adapter: Adapter,
+}
+
+/// One of everything, behind a job that has stored `value` and signaled the fence.
+fn worked(here: &Here, value: u64) -> Result<Client> {
+    let adapter = here.open()?;
+    let device = adapter.device()?;
+    let queue = device.queue(0, RING, 0, 0)?;
+    let fence = device.fence(0, 0)?;
+    let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+    let at = memory.gpu_va()?;
+    let progress = queue.run(|list| {
+        list.store(at, value)?;
+        list.signal(&fence, 1)
+    })?;
+    queue.wait(progress, PATIENCE)?;
+    ensure!(memory.read_u64(0)? == value, "a result is wrong");
+    Ok(Client { memory, _fence: fence, queue, _device: device, _adapter: adapter })
+}
+
 /// Makes and destroys everything, again and again, until it is killed.
 fn churn(here: &Here) -> Result<()> {
     loop {
-        let adapter = here.open()?;
-        let device = adapter.device()?;
-        let queue = device.queue(0, RING, 0, 0)?;
-        let fence = device.fence(0, 0)?;
-        let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
-        let at = memory.gpu_va()?;
-        let progress = queue.run(|list| {
-            list.store(at, 7)?;
-            list.signal(&fence, 1)
-        })?;
-        queue.wait(progress, PATIENCE)?;
-        ensure!(memory.read_u64(0)? == 7, "a result is wrong");
+        drop(worked(here, 7)?);
         say("round");
     }
 }

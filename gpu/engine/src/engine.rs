@@ -10,7 +10,9 @@
 //! | `turn.rs` | a turn: one queue or packet runs until something else must happen |
 //! | `execute.rs` | one packet of a turn: decoded, carried out, its effect noted or drawn |
 //! | `hot.rs` | the queue that ran dry last, whose write pointer is looked at |
+//! | `outcome.rs` | why a stream comes off |
 //! | `pace.rs` | how soon it is looked at again |
+//! | `ready.rs` | queues that ring, arrive, and have the next turn |
 //! | `stretch.rs` | packets of a burst that only store, signal, or fill and copy a little, carried out together |
 //! | `step.rs` | what a step did |
 //! | `report.rs` | the read pointer, and the fault that stops a queue, in its control page |
@@ -21,8 +23,10 @@
 
 mod execute;
 mod hot;
+mod outcome;
 mod pace;
 mod packets;
+mod ready;
 mod report;
 mod step;
 mod stretch;
@@ -64,7 +68,6 @@ use crate::trace::Event;
 use crate::waking::Waking;
 use alloc::boxed::Box;
 use core::sync::atomic::Ordering;
-use gpu_wire::doorbell::{Model, token_of};
 
 /// The most work between two looks of an engine, in bytes moved: 45 µs at 10 GB/s. Nothing of the engine reads it;
 /// tests and the fuzzer hold it.
@@ -72,16 +75,6 @@ pub const BETWEEN_LOOKS: u64 = 450_000;
 
 /// Windows that a flush has doomed and that are unmapped between two looks of the engine: some 10 µs.
 const UNMAPPED_AT_ONCE: usize = 2;
-/// Queues that have arrived and are taken into the engine's list, or turned around on the way there, between two looks:
-/// some 3 µs.
-const TAKEN_IN_AT_ONCE: usize = 32;
-/// What taking a queue in counts for, in bytes moved.
-const TAKE_IN_COST: u64 = 1 << 10;
-/// What turning one around counts for, or making one ready: its cache line.
-const TURN_AROUND_COST: u64 = 512;
-/// What it counts for to look for the queue that rang the global doorbell, in bytes moved.
-const SEARCHED_COST: u64 = 16 << 10;
-
 /// One node's engine.
 pub struct Engine<H: Host> {
     gpu: Shared<Gpu<H>>,
@@ -410,7 +403,8 @@ impl<H: Host> Core<H> {
                 return Some(if unmaps || lets_go { Step::Worked } else { Step::Held });
             }
             Control::Run => {
-                if core::mem::replace(&mut self.resets, node.adapter_resets()) != node.adapter_resets() {
+                let resets = node.adapter_resets();
+                if core::mem::replace(&mut self.resets, resets) != resets {
                     // It held for an engine's reset when that of the adapter came.
                     self.forget_lost(gpu, true);
                 }
@@ -516,93 +510,5 @@ impl<H: Host> Core<H> {
         self.watched = WatchedPointers::new();
         while node.next_suspending(None).is_some() {}
         drop(node.take_interrupted());
-    }
-
-    /// Looks at the doorbells, and at the write pointers that are watched. Returns which there are.
-    fn poll(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> Watched {
-        let doorbells = match gpu.doorbells.model {
-            Model::Dedicated => {
-                self.watch.refresh(&gpu.doorbells, node.index);
-                let Self { hot, tlb, watch, pace, .. } = self;
-                hot.look(gpu, node, tlb, watch, pace);
-                let Self { watch, schedule, .. } = self;
-                watch.poll(&gpu.doorbells, |queue| {
-                    bump(&node.counters.rings);
-                    if queue.context.node != node.index {
-                        // The doorbell is just changing hands, and its new queue is another engine's.
-                        return gpu.make_ready(queue);
-                    }
-                    bump(&queue.rings);
-                    node.list(schedule, queue);
-                    gpu.arrived(queue);
-                })
-            }
-            Model::Global => {
-                let looks = gpu.global.is_watched_by(node.index);
-                if let Some(value) = looks.then(|| Watch::poll_global(&gpu.doorbells)).flatten() {
-                    bump(&node.counters.rings);
-                    self.tlb.work += SEARCHED_COST;
-                    gpu.global.rang(gpu, token_of(value));
-                }
-                if gpu.global.concerns(node.index) {
-                    self.tlb.work += TURN_AROUND_COST * gpu.global.go_on(gpu) as u64;
-                }
-                looks
-            }
-        };
-        let Self { watched, tlb, schedule, .. } = self;
-        watched.look(&mut Eyes { gpu, node, tlb, schedule });
-        match self.watched.is_empty() {
-            _ if doorbells => Watched::Doorbells,
-            false => Watched::WritePointers,
-            true => Watched::Nothing,
-        }
-    }
-
-    /// Takes queues that have arrived into the engine's own list, as many as between two looks, and charges for them.
-    #[inline]
-    fn take_in(&mut self, node: &Node<H>) {
-        if self.has_arrivals(node) {
-            self.take_in_some(node);
-        }
-    }
-
-    #[cold]
-    fn take_in_some(&mut self, node: &Node<H>) {
-        if self.arriving.is_empty() {
-            self.arriving = node.arrivals.take();
-        }
-        let turned = self.arriving.turn_around(TAKEN_IN_AT_ONCE);
-        self.tlb.work += TURN_AROUND_COST * turned as u64;
-        for _ in turned..TAKEN_IN_AT_ONCE {
-            let Some(queue) = self.arriving.next() else { break };
-            self.tlb.work += TAKE_IN_COST;
-            if let Err(queue) = self.schedule.add(queue) {
-                node.arrivals.add(queue);
-            }
-        }
-    }
-
-    /// Returns whether queues have arrived that are not in the engine's own list.
-    fn has_arrivals(&self, node: &Node<H>) -> bool {
-        !self.arriving.is_empty() || !node.arrivals.is_empty()
-    }
-
-    /// Returns whether a queue waits for its turn.
-    fn has_ready(&self, node: &Node<H>) -> bool {
-        !self.schedule.is_empty() || self.has_arrivals(node) || self.hot.has_work()
-    }
-
-    /// The queue whose turn it is.
-    fn next_ready(&mut self, gpu: &Gpu<H>, node: &Node<H>) -> Option<Shared<Queue<H>>> {
-        self.take_in(node);
-        if let Some(queue) = self.hot.take(gpu, node, &mut self.schedule) {
-            return Some(queue);
-        }
-        let queue = self.schedule.next(&gpu.policy, || gpu.host.clock(), |queue| node.arrivals.add(queue));
-        self.tlb.work += TAKE_IN_COST * self.schedule.take_moved();
-        let queue = queue?;
-        queue.take_turn(&gpu.mutation);
-        Some(queue)
     }
 }

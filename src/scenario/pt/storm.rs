@@ -1,6 +1,7 @@
 //! Very many deaths at drawn moments: of Linux processes by SIGKILL, and of processes that live in this one.
 
 use super::{Held, Neighbour, setup};
+use crate::fuzz::dice::Dice;
 use crate::scenario::db::{RingQueue, Room, raw};
 use crate::scenario::raw::Raw;
 use crate::scenario::{Played, Scene, Stage};
@@ -22,18 +23,6 @@ pub struct Deaths {
 
 /// Pages that pools may keep: much less than one process's for every death.
 const KEPT: u64 = 128;
-
-/// xorshift.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % most
-    }
-}
 
 /// Lets some microseconds pass.
 fn pass(microseconds: u64) {
@@ -97,7 +86,7 @@ fn terminate(scene: &Scene, dice: &mut Dice) -> Played {
 pub fn play(stage: &Stage, deaths: Deaths) -> Played {
     let mut happened = 0_u64;
     let played = stage.play(setup(), |scene| {
-        let mut dice = Dice(deaths.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut dice = Dice::new(deaths.seed);
         let mut neighbour = Neighbour::new(scene, 0)?;
         neighbour.job(scene)?;
         let (mut killed, mut terminated) = (deaths.killed, deaths.terminated);

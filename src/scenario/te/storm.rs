@@ -5,6 +5,7 @@ use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use super::client;
 use super::hardware::{ACTIVE, controller, force, unconditional};
 use super::hog::{Hog, Loop};
+use crate::fuzz::dice::Dice;
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::{Reason, Step, What};
 use std::time::{Duration, Instant};
@@ -30,18 +31,6 @@ pub struct Storm {
     ///
     /// Source: `DxgkDdiResetHwEngine`, Remarks.
     pub preempts: bool,
-}
-
-/// xorshift.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % most
-    }
 }
 
 /// A process that works on an engine.
@@ -272,7 +261,7 @@ pub fn play(stage: &Stage, storm: Storm) -> Played {
         .play(setup, |scene| {
             let control = controller(scene)?;
             same("the escape", unconditional(&control), STATUS_SUCCESS)?;
-            let mut dice = Dice(storm.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+            let mut dice = Dice::new(storm.seed);
             let mut besides = [Load::new(scene, 0)?, Load::new(scene, 1)?];
             let (mut left, mut counts) = ([storm.engines, storm.adapters], Counts::default());
             while left.iter().sum::<u64>() > 0 {

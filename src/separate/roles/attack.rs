@@ -2,7 +2,7 @@
 //! machine itself.
 #![expect(unsafe_code, reason = "mappings that must be refused are asked for")]
 
-use super::{Here, PATIENCE, RING, hear, listen, say, thunk};
+use super::{Here, PATIENCE, RING, hear, listen, say, thunk, worked};
 use crate::separate::client::machine;
 use anyhow::{Context, Result, ensure};
 use nt_model::memory::Handed;
@@ -76,17 +76,7 @@ fn write_to_read_only(kept: &Kept) -> Result<()> {
 
 /// Tries to get more of the pages that it was handed, and into the machine's process.
 pub fn pages(here: &Here) -> Result<()> {
-    let adapter = here.open()?;
-    let device = adapter.device()?;
-    let queue = device.queue(0, RING, 0, 0)?;
-    let fence = device.fence(0, 0)?;
-    let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
-    let at = memory.gpu_va()?;
-    let progress = queue.run(|list| {
-        list.store(at, 1)?;
-        list.signal(&fence, 1)
-    })?;
-    queue.wait(progress, PATIENCE)?;
+    let client = worked(here, 1)?;
     let kept = std::mem::take(&mut *KEPT.lock().unwrap_or_else(PoisonError::into_inner));
     let mut read_only = 0;
     for one in &kept {
@@ -113,9 +103,10 @@ pub fn pages(here: &Here) -> Result<()> {
     ensure!(read_only >= 3, "{read_only} read-only pages: of a status, of the queue's progress, of a fence");
     say("refused");
     hear("go")?;
-    let progress = queue.run(|list| list.store(at, 2))?;
-    queue.wait(progress, PATIENCE)?;
-    ensure!(memory.read_u64(0)? == 2, "the attack has harmed its own process's work");
+    let at = client.memory.gpu_va()?;
+    let progress = client.queue.run(|list| list.store(at, 2))?;
+    client.queue.wait(progress, PATIENCE)?;
+    ensure!(client.memory.read_u64(0)? == 2, "the attack has harmed its own process's work");
     say("done");
     hear("end")
 }

@@ -1,7 +1,8 @@
 //! Packet mode on an engine: begins packets, finishes them in order, and answers preemptions between them.
 
 use super::Core;
-use super::turn::{Outcome, PACKET_STREAM};
+use super::outcome::Outcome;
+use super::turn::PACKET_STREAM;
 use crate::command_processor::{FenceRef, Job};
 use crate::counters::bump;
 use crate::exec::Exec;

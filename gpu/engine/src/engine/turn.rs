@@ -4,6 +4,7 @@
 //! resets, and it comes off when the turn is over and others wait. So a stream comes off anywhere: between two packets,
 //! inside a command buffer, inside an operation ([`crate::exec`]).
 
+use super::outcome::Outcome;
 use super::{Core, Step};
 use crate::address_space::{AddressSpace, EVERY_PROCESS};
 use crate::command_processor::{FenceRef, Job};
@@ -28,43 +29,6 @@ use crate::word::Ordering;
 use gpu_wire::debug_blob::Line;
 use gpu_wire::doorbell::Model;
 use gpu_wire::packet::{FaultKind, Packet, Privilege};
-
-/// Why execution came back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Outcome {
-    /// Nothing is left.
-    Drained,
-    /// Another queue's turn.
-    Budget,
-    /// Parked on a fence.
-    Parked,
-    /// A suspension or preemption asks for the engine.
-    Preempted,
-    /// Reset or stop.
-    Controlled,
-    /// Waits for other engines, or for memory; ask again soon.
-    Waiting,
-    /// The queue was stopped or destroyed.
-    Gone,
-    /// It did something wrong.
-    Faulted(Fault),
-}
-
-impl Outcome {
-    /// Its number in `debug_blob::ENDS`.
-    const fn number(self) -> u64 {
-        match self {
-            Self::Drained => 1,
-            Self::Budget => 2,
-            Self::Parked => 3,
-            Self::Preempted => 4,
-            Self::Controlled => 5,
-            Self::Waiting => 6,
-            Self::Gone => 7,
-            Self::Faulted(_) => 8,
-        }
-    }
-}
 
 /// A queue, and a packet, by their numbers in `debug_blob::STREAMS`.
 const QUEUE_STREAM: u64 = 1;
