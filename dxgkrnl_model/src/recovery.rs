@@ -228,7 +228,7 @@ impl Tdr {
     ///
     /// IRQL: PASSIVE_LEVEL.
     fn begin_reset<'a>(&'a self, adapter: &'a Adapter, node: u32) -> Option<Admission<'a>> {
-        let resets = || self.over.lock().get(node as usize).copied().unwrap_or(0);
+        let resets = || self.resets_for(node, Reason::Suspension);
         let before = resets();
         if self.is_resetting(node) {
             return None;

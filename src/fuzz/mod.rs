@@ -21,7 +21,7 @@
 //! | `engine.rs`, `engine/` | the fuzzer of the GPU by itself |
 
 mod coverage;
-pub mod dice;
+pub(crate) mod dice;
 mod doorbells;
 mod engine;
 mod interrupts;

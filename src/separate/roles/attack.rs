@@ -2,7 +2,7 @@
 //! machine itself.
 #![expect(unsafe_code, reason = "mappings that must be refused are asked for")]
 
-use super::{Here, PATIENCE, RING, hear, listen, say, thunk, worked};
+use super::{Here, PATIENCE, hear, listen, say, thunk, worked};
 use crate::separate::client::machine;
 use anyhow::{Context, Result, ensure};
 use nt_model::memory::Handed;
@@ -14,7 +14,6 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::process::{Command, Stdio};
 use std::ptr;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use umd_core::ffi::types::FP_KIND_SYSTEM;
 use wddm_abi::{
     D3DKMT_CLOSEADAPTER, D3DKMT_CONNECT_DOORBELL, D3DKMT_DESTROY_DOORBELL, D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYDEVICE,
     D3DKMT_DESTROYHWQUEUE, D3DKMT_GETDEVICESTATE, D3DKMT_NOTIFY_WORK_SUBMISSION, ntstatus,

@@ -1,5 +1,5 @@
-//! Queues on their way to a turn: doorbells and write pointers that are looked at, queues that have arrived, and the one
-//! that is next.
+//! Queues on their way to a turn: doorbells and write pointers that are looked at, queues that have arrived, and the
+//! one that is next.
 
 use super::watched::Eyes;
 use super::{Core, Watched};
