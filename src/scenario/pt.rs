@@ -71,7 +71,7 @@ const OWN: &[Scenario] = &[
     },
     Scenario {
         id: "PT-11",
-        title: "a doorbell that two processes take from each other: the other process has let go before it goes on",
+        title: "a doorbell that two processes take from each other, again and again: the work of both runs",
         source: "User-mode work submission, Doorbells; DxgkCbDisconnectDoorbell",
         play: end::shares,
     },

@@ -59,6 +59,7 @@ pub(super) fn leaves(stage: &Stage) -> Played {
     })
 }
 
+/// That the page is really taken from the other Linux process, PT-01 and PT-12 show.
 pub(super) fn shares(stage: &Stage) -> Played {
     stage.play(setup().setting("PhysicalDoorbells", 1), |scene| {
         let mut neighbour = Neighbour::new(scene, 0)?;
