@@ -23,7 +23,7 @@ pub(super) const CASES: &[Scenario] = &[
     Scenario {
         id: "DB-43",
         title: "a ring at the moment at which the doorbell goes: its work runs, once",
-        source: "User-mode work submission, DxgkCbDisconnectDoorbell; peers.md D15",
+        source: "User-mode work submission, DxgkCbDisconnectDoorbell",
         play: at_the_moment,
     },
     Scenario {

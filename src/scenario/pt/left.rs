@@ -21,7 +21,7 @@ pub(super) const CASES: &[Scenario] = &[
         id: "PT-41",
         title: "a rude exit: the device is destroyed before its contexts and allocations are, nothing is waited for, and \
                 others run on",
-        source: "DxgkDdiDestroyDevice; peers.md B157",
+        source: "DxgkDdiDestroyDevice",
         play: rude,
     },
 ];

@@ -20,7 +20,7 @@ pub(super) const CASES: &[Scenario] = &[
     Scenario {
         id: "PT-42",
         title: "an adapter that is started again: its old LUID opens nothing, and whoever used it hears of the loss soon",
-        source: "D3DKMTOpenAdapterFromLuid; D3DKMTGetDeviceState; peers.md B158",
+        source: "D3DKMTOpenAdapterFromLuid; D3DKMTGetDeviceState",
         play: started_again,
     },
 ];

@@ -12,7 +12,7 @@ pub(super) const CASES: &[Scenario] = &[Scenario {
     id: "RP-15",
     title: "stopped while processes submit as fast as they can: nothing hangs, no work is taken, and the next start \
             works",
-    source: "DxgkDdiStopDevice; DxgkDdiStartDevice; peers.md F19",
+    source: "DxgkDdiStopDevice; DxgkDdiStartDevice",
     play: under_load,
 }];
 
