@@ -31,6 +31,7 @@ use crate::os::Shared;
 use crate::recovery::lockout::Hangs;
 use crate::sync::{Lock, Rank};
 pub(crate) use adapter::{ProcessAdapter, judge_destroy};
+pub(crate) use rundown::Admitted;
 use rundown::Rundown;
 
 /// How a process ends.
@@ -338,6 +339,12 @@ impl ProcessInner {
 
     /// The adapter is being stopped: devices on it are lost.
     pub(crate) fn leave_adapter(self: &Arc<Self>, adapter: &Arc<Adapter>) {
+        if let Some(part) = self.on(adapter) {
+            part.begin_to_leave();
+            part.devices().iter().for_each(|device| device.fail(DeviceState::Stopped));
+        }
+        // What threads inside have made meanwhile goes as well.
+        let Some(_stopping) = self.rundown.stop(adapter.kernel()) else { return };
         let Some(part) = self.on(adapter) else { return };
         part.begin_to_leave();
         for device in part.devices() {
@@ -374,8 +381,8 @@ impl ProcessInner {
     }
 
     /// The calling thread is inside a thunk until the guard is dropped. `None`: the process is ending.
-    pub(crate) fn admit(self: &Arc<Self>) -> Option<rundown::Admitted> {
-        rundown::admit(self)
+    pub(crate) fn admit(self: &Arc<Self>, machine: &Machine) -> Option<Admitted> {
+        rundown::admit(self, machine)
     }
 
     /// Ends the process: no thunk begins any more, those that run come to their end, and everything is destroyed.
@@ -406,6 +413,7 @@ impl ProcessInner {
         let parts = std::mem::take(&mut *self.adapters.lock());
         parts.iter().for_each(|part| part.close());
         drop(parts);
+        self.rundown.finish();
         let objects = shared.kernel().end_process(&self.nt);
         drop(objects);
         shared.remove_process(self);

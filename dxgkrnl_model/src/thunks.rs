@@ -33,16 +33,22 @@ use wddm_abi::exports::D3DKMT_EXPORTS;
 use wddm_abi::{NTSTATUS, Plain, ntstatus};
 
 use crate::os::Shared;
-use crate::process::ProcessInner;
+use crate::process::{Admitted, ProcessInner};
 
 /// Who calls.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) shared: Arc<Shared>,
     pub(crate) process: Arc<ProcessInner>,
+    admitted: Admitted,
 }
 
 impl Call {
+    /// Runs `wait`, which waits for a fence: a stop of an adapter does not wait for the calling thread meanwhile.
+    pub(crate) fn waiting<R>(&self, wait: impl FnOnce() -> R) -> R {
+        self.admitted.waiting(self.machine(), wait)
+    }
+
     /// The machine.
     pub(crate) fn machine(&self) -> &Machine {
         self.shared.kernel()
@@ -104,8 +110,8 @@ pub(crate) fn enter(machine: &Machine, name: &'static str, body: impl FnOnce(&Ca
     if machine.rules.is_stopped() {
         return ntstatus::STATUS_SYSTEM_SHUTDOWN;
     }
-    let Some(_admitted) = process.admit() else { return ntstatus::STATUS_PROCESS_IS_TERMINATING };
-    let call = Call { shared, process };
+    let Some(admitted) = process.admit(machine) else { return ntstatus::STATUS_PROCESS_IS_TERMINATING };
+    let call = Call { shared, process, admitted };
     body(&call).unwrap_or_else(|status| status)
 }
 

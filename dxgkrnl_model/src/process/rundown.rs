@@ -1,25 +1,35 @@
-//! Threads inside thunks while their process ends.
+//! Threads inside thunks while their process ends, or while an adapter is stopped under it.
 //!
-//! No thunk begins once the end has begun, and nothing is destroyed while one runs: an object that is made behind the
-//! destruction of all others would stay for ever. A thread that waits for a fence is let go; everything else that a
+//! Nothing is destroyed while a thread is at work inside: an object that is made behind the destruction of all others
+//! would stay for ever. No thunk begins once the end has begun; while an adapter is stopped, a thunk begins behind the
+//! stop. A thread that waits for a fence is let go by the end, and does not keep a stop waiting; everything else that a
 //! thunk does comes to its end by itself.
 //!
 //! Source: "How User-Mode Work Submission works", termination; NT ends a process's threads before its handles.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nt_model::Machine;
 use nt_model::sched::TICKS_PER_MS;
 
 use super::ProcessInner;
 use crate::device::Device;
+use crate::sync::{Lock, Rank};
 
 /// What a process knows of its threads inside.
 #[derive(Debug)]
-pub(super) struct Rundown {
-    ending: AtomicBool,
-    inside: AtomicUsize,
+pub(super) struct Rundown(Lock<Inside>);
+
+#[derive(Debug, Default)]
+struct Inside {
+    /// Threads that do something.
+    working: usize,
+    /// Threads that wait for a fence.
+    waiting: usize,
+    /// An adapter is being stopped under the process.
+    destroying: bool,
+    ending: bool,
+    ended: bool,
 }
 
 /// A thread is inside a thunk while this lives.
@@ -28,38 +38,118 @@ pub(crate) struct Admitted(Arc<ProcessInner>);
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        self.0.rundown.inside.fetch_sub(1, Ordering::SeqCst);
+        self.0.rundown.0.lock().working -= 1;
     }
 }
 
-/// Lets a thread in. `None`: the process is ending.
-pub(super) fn admit(process: &Arc<ProcessInner>) -> Option<Admitted> {
-    // Counted first: either the end sees the count, or this sees the end.
-    process.rundown.inside.fetch_add(1, Ordering::SeqCst);
-    let admitted = Admitted(process.clone());
-    (!process.rundown.ending.load(Ordering::SeqCst)).then_some(admitted)
+/// An adapter is being stopped under the process while this lives: no thread is at work inside.
+#[derive(Debug)]
+pub(super) struct Stopping<'a>(&'a Rundown);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.0.lock().destroying = false;
+    }
+}
+
+/// Lets a thread in, behind a stop of an adapter that is under way. `None`: the process is ending.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(super) fn admit(process: &Arc<ProcessInner>, machine: &Machine) -> Option<Admitted> {
+    let rundown = &process.rundown;
+    rundown.when(machine, |inside| inside.ending || !inside.destroying, |inside| {
+        inside.working += usize::from(!inside.ending);
+        (!inside.ending).then(|| Admitted(process.clone()))
+    })?
+}
+
+impl Admitted {
+    /// Runs `wait`, which waits for a fence, as a thread that keeps no stop of an adapter waiting.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn waiting<R>(&self, machine: &Machine, wait: impl FnOnce() -> R) -> R {
+        let rundown = &self.0.rundown;
+        {
+            let mut inside = rundown.0.lock();
+            inside.working -= 1;
+            inside.waiting += 1;
+        }
+        let answer = wait();
+        // The end waits for those that wait as well.
+        let back = |inside: &mut Inside| {
+            inside.working += 1;
+            inside.waiting -= 1;
+        };
+        if rundown.when(machine, |inside| !inside.destroying, back).is_none() {
+            back(&mut rundown.0.lock());
+        }
+        answer
+    }
 }
 
 impl Rundown {
     pub(super) fn new() -> Self {
-        Self { ending: AtomicBool::new(false), inside: AtomicUsize::new(0) }
+        Self(Lock::new(Rank::Registry, Inside::default()))
+    }
+
+    /// Waits until `ready`, and does `then` in the same section. `None`: the machine has stopped before.
+    fn when<R>(
+        &self,
+        machine: &Machine,
+        ready: impl Fn(&Inside) -> bool,
+        then: impl FnOnce(&mut Inside) -> R,
+    ) -> Option<R> {
+        loop {
+            {
+                let mut inside = self.0.lock();
+                if ready(&inside) {
+                    return Some(then(&mut inside));
+                }
+            }
+            if machine.rules.is_stopped() {
+                return None;
+            }
+            // CAST: a constant.
+            machine.delay_execution(-(TICKS_PER_MS as i64));
+        }
+    }
+
+    /// Waits until no thread is at work inside, and lets none in until the guard is dropped. `None`: the process is
+    /// ending, or the machine has stopped; where it is ending, its end is over.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(super) fn stop(&self, machine: &Machine) -> Option<Stopping<'_>> {
+        let begin = |inside: &mut Inside| {
+            inside.destroying |= !inside.ending;
+            !inside.ending
+        };
+        let has_begun = self.when(machine, |inside| inside.ended || !(inside.ending || inside.destroying), begin)?;
+        let stopping = has_begun.then(|| Stopping(self))?;
+        self.when(machine, |inside| inside.working == 0, |_| ())?;
+        Some(stopping)
     }
 
     /// No thread is let in any more. Returns `false` where that is so already.
     pub(super) fn begin(&self) -> bool {
-        !self.ending.swap(true, Ordering::SeqCst)
+        !core::mem::replace(&mut self.0.lock().ending, true)
     }
 
-    /// Waits until no thread is inside. Waits of threads on `devices` are given up.
+    /// Waits until no thread is inside, and no adapter is being stopped. Waits of threads on `devices` are given up.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(super) fn wait(&self, machine: &Machine, devices: impl Fn() -> Vec<Arc<Device>>) {
-        while self.inside.load(Ordering::SeqCst) != 0 && !machine.rules.is_stopped() {
+        let is_alone = |inside: &Inside| inside.working + inside.waiting == 0 && !inside.destroying;
+        while !is_alone(&self.0.lock()) && !machine.rules.is_stopped() {
             for device in devices() {
                 device.abandon_waits();
             }
             // CAST: a constant.
             machine.delay_execution(-(TICKS_PER_MS as i64));
         }
+    }
+
+    /// Everything that the process had is destroyed.
+    pub(super) fn finish(&self) {
+        self.0.lock().ended = true;
     }
 }

@@ -284,9 +284,10 @@ fn wait_from_cpu(call: &Call, record: &D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCP
     }
     let wait = wait_for(kernel, &fences, any, Target::Thread(Signal::new()));
     let ended = wait.signal().and_then(|signal| {
-        // Whoever fails the device ends its waits.
+        // The device's failure ends its waits.
         note(&wait);
-        signal.wait_for(kernel, None, || (wait.is_over() || device.usable().is_err()).then_some(()))
+        let is_over = || (wait.is_over() || device.usable().is_err()).then_some(());
+        call.waiting(|| signal.wait_for(kernel, None, is_over))
     });
     cancel(kernel, &fences, &wait);
     match ended {
