@@ -301,6 +301,9 @@ impl Doorbell {
             return false;
         }
         state.generation += 1;
+        if matches!(state.status, CONNECTED | CONNECTED_NOTIFY) {
+            self.queue.adapter().shared().counters.doorbell_disconnect();
+        }
         self.rotate(&self.primary, None);
         if let Some(exposed) = &self.secondary {
             self.rotate(exposed, None);

@@ -35,6 +35,8 @@ pub struct Counts {
     pub kernel_submissions: u64,
     /// Calls of `DxgkDdiConnectDoorbell`.
     pub doorbell_connects: u64,
+    /// How often a connected doorbell was taken away, by the driver or by the OS.
+    pub doorbell_disconnects: u64,
     /// Engine and adapter resets.
     pub resets: u64,
     /// Log buffers that were found overrun.
@@ -79,6 +81,7 @@ pub(crate) struct Counters {
     packets: AtomicU64,
     kernel_submissions: AtomicU64,
     doorbell_connects: AtomicU64,
+    doorbell_disconnects: AtomicU64,
     resets: AtomicU64,
     log_overruns: AtomicU64,
     logs_flushed: AtomicU64,
@@ -97,6 +100,7 @@ impl Counters {
             packets: AtomicU64::new(0),
             kernel_submissions: AtomicU64::new(0),
             doorbell_connects: AtomicU64::new(0),
+            doorbell_disconnects: AtomicU64::new(0),
             resets: AtomicU64::new(0),
             log_overruns: AtomicU64::new(0),
             logs_flushed: AtomicU64::new(0),
@@ -120,6 +124,10 @@ impl Counters {
 
     pub(crate) fn doorbell_connect(&self) {
         self.doorbell_connects.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn doorbell_disconnect(&self) {
+        self.doorbell_disconnects.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn tdr(&self) {
@@ -205,6 +213,7 @@ impl Counters {
             packets: self.packets.load(Ordering::Relaxed),
             kernel_submissions: self.kernel_submissions.load(Ordering::Relaxed),
             doorbell_connects: self.doorbell_connects.load(Ordering::Relaxed),
+            doorbell_disconnects: self.doorbell_disconnects.load(Ordering::Relaxed),
             resets: self.resets.load(Ordering::Relaxed),
             log_overruns: self.log_overruns.load(Ordering::Relaxed),
             logs_flushed: self.logs_flushed.load(Ordering::Relaxed),

@@ -51,8 +51,9 @@ pub fn complaints(played: &Played) -> Vec<String> {
     for (thunk, times) in played.report.counts.hot_thunks.iter().filter(|_| played.doorbells) {
         found.push(format!("{thunk} was called {times} times while work was submitted"));
     }
-    if played.doorbells && played.messages_hot != 0 {
-        found.push(format!("{} messages were sent while work was submitted", played.messages_hot));
+    if played.doorbells && played.messages_hot > played.taken_hot {
+        let (sent, taken) = (played.messages_hot, played.taken_hot);
+        found.push(format!("{sent} messages were sent while work was submitted, and {taken} doorbells taken away"));
     }
     if played.report.counts.resets != 1 {
         found.push(format!("{} engines or adapters were reset, not 1", played.report.counts.resets));
@@ -150,8 +151,11 @@ mod tests {
         assert!(complaints(&played).iter().any(|said| said.contains("D3DKMTEscape was called 1 times")));
         played.report.counts.hot_thunks.clear();
         played.messages_hot = 1;
-        assert_eq!(complaints(&played), ["1 messages were sent while work was submitted"]);
-        played.messages_hot = 0;
+        let sent = "1 messages were sent while work was submitted, and 0 doorbells taken away";
+        assert_eq!(complaints(&played), [sent]);
+        played.taken_hot = 1;
+        assert_eq!(complaints(&played), [""; 0]);
+        (played.messages_hot, played.taken_hot) = (0, 0);
         assert_eq!(complaints(&played), [""; 0]);
         Ok(())
     }

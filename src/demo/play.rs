@@ -72,6 +72,8 @@ pub struct Played {
     pub separate: bool,
     /// Messages between those and the machine while work was submitted.
     pub messages_hot: u64,
+    /// Doorbells that were taken away meanwhile, as an idle engine does, and a reset: a message each.
+    pub taken_hot: u64,
     /// When B's thread began to wait for the picture and when it woke, by the performance counter.
     pub cpu_wait: (u64, u64),
 }
@@ -101,12 +103,13 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, separate: bool, say: &dy
     say(&format!("two processes, three queues {with}, a shared {kind} fence"));
 
     let messages = |a: &Actor, b: &Actor| a.messages() + b.messages();
-    let (hot, before) = (world.os.hot_window(), messages(&a, &b));
+    let taken = || world.os.report().counts.doorbell_disconnects;
+    let (hot, taken_before, before) = (world.os.hot_window(), taken(), messages(&a, &b));
     a.does()?;
     b.does()?;
     a.does()?;
     b.does()?;
-    let messages_hot = messages(&a, &b) - before;
+    let (messages_hot, taken_hot) = (messages(&a, &b) - before, taken() - taken_before);
     drop(hot);
     say("all work is queued; node 0 now runs a command buffer that jumps to itself");
 
@@ -160,6 +163,7 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, separate: bool, say: &dy
         other_state: D3DKMT_DEVICEEXECUTION_STATE(of_b.state),
         separate,
         messages_hot,
+        taken_hot,
         cpu_wait: of_b.cpu_wait,
     })
 }
