@@ -216,3 +216,18 @@ fn a_queue_is_found_in_its_fences_list_wherever_it_stands() {
     assert_eq!(ran(), expected(QUEUES).filter(stays).collect::<Vec<_>>());
     assert!(f.fence.parked.is_empty());
 }
+
+/// The engine is on the queue when it is destroyed: its wait begins behind that.
+#[test]
+fn a_wait_that_begins_while_its_queue_is_destroyed_leaves_its_fence() {
+    let mut rig = Rig::new();
+    let (mut q, f) = (rig.queue(0, 0), rig.fence());
+    q.submit(&[Encoded::nop(8)]);
+    rig.settle();
+    let (gpu, queue) = (rig.gpu.clone(), q.queue.clone());
+    *rig.gpu.host.on_map.lock().unwrap() = Some(Box::new(move || gpu.destroy_queue(&queue)));
+    q.submit(&[Encoded::fence_wait(f.current.va, 1)]);
+    rig.engines[0].step();
+    assert!(rig.gpu.host.on_map.lock().unwrap().is_none() && !rig.gpu.is_on(&q.queue));
+    assert_eq!(f.fence.parked.len(), 0);
+}
