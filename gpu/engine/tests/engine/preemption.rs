@@ -312,11 +312,12 @@ fn filter(from: GpuVa, to: GpuVa, width: u32, height: u32, pitch: u32) -> Encode
 fn a_hold_is_answered_while_much_is_unmapped() {
     let mut rig = Rig::new();
     let mut q = rig.queue(0, 0);
-    let at = scattered(&mut rig, 1_000, PAGE_SIZE, 0x40_0000_0000);
-    q.submit(&[packet::Fill { address: at.0, length: 1_000 * PAGE_SIZE, pattern: 1, reserved: 0 }.to_packet()]);
+    let at = scattered(&mut rig, 4_096, PAGE_SIZE, 0x40_0000_0000);
+    q.submit(&[packet::Fill { address: at.0, length: 4_096 * PAGE_SIZE, pattern: 1, reserved: 0 }.to_packet()]);
     rig.settle();
     let before = rig.gpu.host.mappings.load(Ordering::Relaxed);
-    assert!(before > 1_000, "{before}");
+    // All but the few that are let go of for others beforehand.
+    assert!(before > 4_090, "{before}");
     let flush = rig.gpu.flush(rig.process.number, 0, 0);
     rig.gpu.command(0, Control::Hold);
     rig.engines[0].step();
@@ -327,7 +328,7 @@ fn a_hold_is_answered_while_much_is_unmapped() {
         steps += 1;
     }
     rig.settle();
-    assert!(rig.gpu.flush_done(flush) && steps > 50, "{steps}");
+    assert!(rig.gpu.flush_done(flush) && steps > 200, "{steps}");
     assert_eq!(rig.gpu.host.mappings.load(Ordering::Relaxed), 0);
 }
 
