@@ -57,10 +57,14 @@ impl Drop for Stopping<'_> {
 /// IRQL: PASSIVE_LEVEL.
 pub(super) fn admit(process: &Arc<ProcessInner>, machine: &Machine) -> Option<Admitted> {
     let rundown = &process.rundown;
-    rundown.when(machine, |inside| inside.ending || !inside.destroying, |inside| {
-        inside.working += usize::from(!inside.ending);
-        (!inside.ending).then(|| Admitted(process.clone()))
-    })?
+    rundown.when(
+        machine,
+        |inside| inside.ending || !inside.destroying,
+        |inside| {
+            inside.working += usize::from(!inside.ending);
+            (!inside.ending).then(|| Admitted(process.clone()))
+        },
+    )?
 }
 
 impl Admitted {

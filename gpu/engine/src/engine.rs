@@ -131,6 +131,8 @@ struct Core<H: Host> {
     begun: Option<u64>,
     /// Since when other queues wait for the one that has its turn, by the GPU clock; `None`: none does.
     contested: Option<u64>,
+    /// Turns in a row that came to nothing for want of memory.
+    starved: usize,
 }
 
 impl<H: Host> Engine<H> {
@@ -246,6 +248,7 @@ impl<H: Host> Core<H> {
             ran: false,
             begun: None,
             contested: None,
+            starved: 0,
         })
     }
 
@@ -463,6 +466,7 @@ impl<H: Host> Core<H> {
             node.trace.push(Event::Flush, served);
             // Release: the mappings are gone before the flusher is told.
             node.flushed.store(served, Ordering::Release);
+            gpu.flushed(node);
         }
         if more || !is_done {
             node.attention.fetch_or(attention::FLUSH, Ordering::AcqRel);

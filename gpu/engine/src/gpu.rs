@@ -278,6 +278,15 @@ impl<H: Host> Gpu<H> {
         n
     }
 
+    /// The engine of `by` has served flushes: it tells the host, whose threads may wait for that, and the engines that
+    /// do.
+    pub(crate) fn flushed(&self, by: &Node<H>) {
+        for node in self.nodes.iter().filter(|node| node.stops_awaiting_flush()) {
+            self.kick(node.index);
+        }
+        self.host.flushed(by.ordinal());
+    }
+
     /// Stops every engine for good: none translates an address once it has served the flush, whose number is returned.
     /// Paging buffers complete without running; other work is the fault [`FaultKind::AdapterStopped`].
     pub fn halt(&self) -> u64 {

@@ -70,6 +70,10 @@ gpu_word::mutations! {
     LeavesBusyQueue = 76,
     /// A doorbell that is taken away is not followed by a look at its queue's write pointer.
     NoLastLook = 73,
+    /// FENCE-1: signals of two fences that had one address one after the other are taken for signals of one.
+    MergesByAddress = 112,
+    /// What a signal brings about waits for the end of the burst, however long that takes.
+    DrawsAtTheEnd = 113,
     /// LOG-1: what a signal with its own entry brings about is drawn before the entry is written.
     OwnEntryLate = 74,
     /// DEAD-1: a signal stores its value without the lock under which the fence becomes always signaled.

@@ -94,6 +94,11 @@ impl Reports {
         self.due |= scan::NATIVE | scan::MONITORED;
     }
 
+    /// Returns whether an interrupt is due ([`Self::raise_due`]).
+    pub fn is_due(&self) -> bool {
+        self.due != 0
+    }
+
     /// Raises the interrupt that signals of monitored fences, and of progress fences of either kind, have left due. The
     /// log entries of those signals are written.
     pub fn raise_due<H: Host>(&mut self, gpu: &Gpu<H>, node: &Node<H>) {

@@ -28,7 +28,7 @@ use crate::host::Host;
 use crate::queue::Queue;
 use crate::shared::{Shared, try_array};
 use alloc::boxed::Box;
-use alloc::collections::BinaryHeap;
+use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering as AtomicOrdering};
@@ -47,9 +47,24 @@ const SHARE: u32 = 10;
 /// Bits of a rank that are the priority within a process.
 const PRIORITY_BITS: u32 = 4;
 
-/// When a process was served last, per node and band: a number of the band. Written by the node's engine.
+/// What an engine knows of a process in a band. The node's engine writes it.
 #[derive(Default)]
-pub struct Turns([[AtomicU64; BANDS]; NODE_COUNT]);
+struct Turn {
+    /// When the process was served last: a number of the band.
+    served: AtomicU64,
+    /// Where its entry is, if it has one.
+    place: AtomicU32,
+}
+
+/// What the engines know of a process, per node and band.
+#[derive(Default)]
+pub struct Turns([[Turn; BANDS]; NODE_COUNT]);
+
+impl Turns {
+    fn of(&self, node: usize, band: usize) -> Option<&Turn> {
+        self.0.get(node)?.get(band)
+    }
+}
 
 /// Times of a band.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -165,6 +180,8 @@ struct Entry<H: Host> {
     context: u64,
     used: u64,
     queues: BinaryHeap<Ready<H>>,
+    /// It is in the band's list of empty entries. It may have queues again.
+    is_listed: bool,
 }
 
 impl<H: Host> Entry<H> {
@@ -182,12 +199,15 @@ impl<H: Host> Entry<H> {
 /// One band.
 struct Band<H: Host> {
     entries: Vec<Entry<H>>,
+    /// Entries that have become empty, in that order. There is room for all.
+    empty: VecDeque<u32>,
     /// Queues that are ready.
     ready: usize,
     /// How often a process was served.
     served: u64,
-    /// The process that was served last, and what of its quantum it has used.
+    /// The process that was served last, where its entry is if it has one, and what of its quantum it has used.
     process: u64,
+    place: usize,
     used: u64,
 }
 
@@ -209,26 +229,62 @@ impl<H: Host> Band<H> {
 
     /// The entry of the process that was served last, if it has one.
     fn current(&self) -> Option<&Entry<H>> {
-        self.entries.iter().find(|entry| entry.process == self.process)
+        self.entries.get(self.place).filter(|entry| entry.process == self.process)
     }
 
-    /// The entry for `process`: its own, an empty one, or a new one.
-    fn entry(&mut self, process: u64) -> Result<&mut Entry<H>, NoMemory> {
-        let own = self.entries.iter().position(|entry| entry.process == process);
-        let empty = || self.entries.iter().position(|entry| entry.queues.is_empty());
-        let at = match own.or_else(empty) {
-            Some(at) => at,
-            None => {
-                self.entries.try_reserve(1)?;
-                self.entries.push(Entry { process, served: 0, context: 0, used: 0, queues: BinaryHeap::new() });
-                self.entries.len() - 1
+    /// The entry for `process`: its own, one that is empty for longest, or a new one. No search: the engine calls this
+    /// for each queue that it takes in or wakes, however many processes there are.
+    fn entry(&mut self, process: u64, turn: &Turn) -> Result<&mut Entry<H>, NoMemory> {
+        // CAST: as many as there are processes.
+        let own = turn.place.load(AtomicOrdering::Relaxed) as usize;
+        if self.entries.get(own).is_none_or(|entry| entry.process != process) {
+            let at = match self.take_empty() {
+                Some(at) => at,
+                None => self.new_entry(process)?,
+            };
+            if let Some(entry) = self.entries.get_mut(at) {
+                (entry.process, entry.context, entry.used) = (process, 0, 0);
             }
-        };
-        let entry = self.entries.get_mut(at).ok_or(NoMemory)?;
-        if entry.process != process {
-            (entry.process, entry.context, entry.used) = (process, 0, 0);
+            // CAST: as above.
+            turn.place.store(at as u32, AtomicOrdering::Relaxed);
+            if process == self.process {
+                self.place = at;
+            }
         }
-        Ok(entry)
+        // CAST: as above.
+        self.entries.get_mut(turn.place.load(AtomicOrdering::Relaxed) as usize).ok_or(NoMemory)
+    }
+
+    fn new_entry(&mut self, process: u64) -> Result<usize, NoMemory> {
+        self.entries.try_reserve(1)?;
+        let at = self.entries.len();
+        self.empty.try_reserve(at + 1 - self.empty.len())?;
+        let queues = BinaryHeap::new();
+        self.entries.push(Entry { process, served: 0, context: 0, used: 0, queues, is_listed: false });
+        Ok(at)
+    }
+
+    /// An entry without queues, if there is one. Each that is passed over on the way was emptied once for that.
+    fn take_empty(&mut self) -> Option<usize> {
+        loop {
+            // CAST: as in `entry`.
+            let at = self.empty.pop_front()? as usize;
+            let entry = self.entries.get_mut(at)?;
+            entry.is_listed = false;
+            if entry.queues.is_empty() {
+                return Some(at);
+            }
+        }
+    }
+
+    /// The entry at `at` may have become empty.
+    fn list_empty(&mut self, at: usize) {
+        let Some(entry) = self.entries.get_mut(at).filter(|entry| entry.queues.is_empty() && !entry.is_listed) else {
+            return;
+        };
+        entry.is_listed = true;
+        // CAST: as in `entry`.
+        self.empty.push_back(at as u32);
     }
 }
 
@@ -275,7 +331,8 @@ impl<H: Host> Schedule<H> {
     /// # Errors
     /// [`NoMemory`].
     pub fn new(node: usize) -> Result<Self, NoMemory> {
-        let band = || Band { entries: Vec::new(), ready: 0, served: 0, process: 0, used: 0 };
+        let band =
+            || Band { entries: Vec::new(), empty: VecDeque::new(), ready: 0, served: 0, process: 0, place: 0, used: 0 };
         Ok(Self {
             node,
             bands: try_array(band)?,
@@ -313,13 +370,15 @@ impl<H: Host> Schedule<H> {
         let context = &queue.context;
         let (index, process) = (context.band(), &context.space.process);
         let Some(band) = self.bands.get_mut(index) else { return Err(queue) };
-        let Ok(entry) = band.entry(process.number) else { return Err(queue) };
+        let Some(turn) = process.turns.of(self.node, index) else { return Err(queue) };
+        let Ok(entry) = band.entry(process.number, turn) else { return Err(queue) };
         if entry.queues.try_reserve(1).is_err() {
+            // CAST: as in `entry`.
+            band.list_empty(turn.place.load(AtomicOrdering::Relaxed) as usize);
             return Err(queue);
         }
         if entry.queues.is_empty() {
-            let served = process.turns.0.get(self.node).and_then(|bands| bands.get(index));
-            entry.served = served.map_or(0, |served| served.load(AtomicOrdering::Relaxed));
+            entry.served = turn.served.load(AtomicOrdering::Relaxed);
         }
         let rank = context.rank();
         entry.queues.push(Ready { rank, order, queue });
@@ -340,6 +399,7 @@ impl<H: Host> Schedule<H> {
             for band in self.bands.iter_mut() {
                 let queues = band.entries.iter_mut().map(|entry| core::mem::take(&mut entry.queues));
                 self.moving.extend(queues.filter(|queues| !queues.is_empty()));
+                (0..band.entries.len()).for_each(|at| band.list_empty(at));
                 band.ready = 0;
             }
             (self.ready, self.followed) = (0, changes);
@@ -365,6 +425,11 @@ impl<H: Host> Schedule<H> {
     /// Returns whether no queue is ready.
     pub fn is_empty(&self) -> bool {
         self.ready == 0 && self.held.is_none() && self.moving.is_empty()
+    }
+
+    /// Queues that are ready and have a place in line.
+    pub fn len(&self) -> usize {
+        self.ready
     }
 
     /// Returns whether a queue was added since the last call, or since the turn began.
@@ -406,6 +471,7 @@ impl<H: Host> Schedule<H> {
         let band = self.bands.get_mut(index)?;
         let at = band.pick(policy.times(index).quantum)?;
         let Ready { rank, order, queue } = band.entries.get_mut(at)?.queues.pop()?;
+        band.list_empty(at);
         (band.ready, self.ready) = (band.ready - 1, self.ready - 1);
         let running = Running { band: index, queue: queue.slot.pack(), rank, order, by_share };
         self.begin(policy, &queue, running);
@@ -425,14 +491,17 @@ impl<H: Host> Schedule<H> {
         let Some(band) = self.bands.get_mut(index) else { return };
         let (process, context) = (&queue.context.space.process, queue.context.slot.pack());
         let is_new = band.process != process.number || band.used >= policy.times(index).quantum;
+        let Some(turn) = process.turns.of(self.node, index) else { return };
+        // CAST: as in `entry`.
+        band.place = turn.place.load(AtomicOrdering::Relaxed) as usize;
         if is_new {
             band.served += 1;
             (band.process, band.used) = (process.number, 0);
-            if let Some(served) = process.turns.0.get(self.node).and_then(|bands| bands.get(index)) {
-                served.store(band.served, AtomicOrdering::Relaxed);
-            }
+            turn.served.store(band.served, AtomicOrdering::Relaxed);
         }
-        let Some(entry) = band.entries.iter_mut().find(|entry| entry.process == process.number) else { return };
+        let Some(entry) = band.entries.get_mut(band.place).filter(|entry| entry.process == process.number) else {
+            return;
+        };
         if is_new {
             entry.served = band.served;
         }
@@ -445,7 +514,7 @@ impl<H: Host> Schedule<H> {
     pub fn ran(&mut self, ticks: u64) {
         let Some(band) = self.bands.get_mut(self.running.band) else { return };
         band.used = band.used.saturating_add(ticks);
-        if let Some(entry) = band.entries.iter_mut().find(|entry| entry.process == band.process) {
+        if let Some(entry) = band.entries.get_mut(band.place).filter(|entry| entry.process == band.process) {
             entry.used = entry.used.saturating_add(ticks);
         }
     }

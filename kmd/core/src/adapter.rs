@@ -417,6 +417,9 @@ impl<P: Platform> Host for EngineHost<P> {
             event.set();
         }
     }
+    fn flushed(&self, _node: NodeOrdinal) {
+        self.answers().announce();
+    }
     fn raise_interrupt(&self, node: NodeOrdinal) -> bool {
         self.interrupt.raise(node.0)
     }

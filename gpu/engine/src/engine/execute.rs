@@ -10,6 +10,7 @@ use crate::fence_log::Entry;
 use crate::host::Host;
 use crate::mutation::Mutation;
 use crate::operation::Long;
+use crate::shared::Shared;
 use crate::stream::{At, Burst, Fetched};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{FaultKind, Packet};
@@ -143,6 +144,12 @@ impl<H: Host> Core<H> {
                 if !gpu.mutation.is(Mutation::NotifyBeforeValue)
                     && let Some(mut pending) = pending
                 {
+                    let other =
+                        |before: &Pending<FenceRef<H>>| !Shared::ptr_eq(&before.open.fence, &pending.open.fence);
+                    if !gpu.mutation.is(Mutation::MergesByAddress) && exec.pending.as_ref().is_some_and(other) {
+                        // The address was another fence's until now: that one was closed, and others have it still.
+                        self.draw_consequences(gpu, node, job, space, exec);
+                    }
                     // What is pending still is of the same fence.
                     if let Some(before) = &exec.pending {
                         pending.signals += before.signals;

@@ -22,6 +22,7 @@ use crate::host::Host;
 use crate::log_batch::LogBatch;
 use crate::mutation::Mutation;
 use crate::ops;
+use crate::shared::Shared;
 use crate::stream::Burst;
 use crate::word::{Ordering, Word};
 use gpu_wire::GpuVa;
@@ -165,8 +166,14 @@ impl<H: Host> Core<H> {
             .is_none_or(|pending| pending.address == address && value >= pending.value && pending.logged);
         self.tlb.cached(number, address, true).filter(|_| goes_on)?;
         let place = self.fences.place(at.job.process.number, &at.job.process.fences, address)?;
+        let open = self.fences.at(place)?;
+        // The address may have been another fence's when what is pending was signaled.
+        let goes_on = |pending: &Pending<FenceRef<H>>| Shared::ptr_eq(&pending.open.fence, &open.fence);
+        if !at.gpu.mutation.is(Mutation::MergesByAddress) && !exec.pending.as_ref().is_none_or(goes_on) {
+            return None;
+        }
         // It is read behind the store.
-        self.tlb.cached(number, self.fences.at(place)?.monitored, false)?;
+        self.tlb.cached(number, open.monitored, false)?;
         Some(Signals { place, address, value, count: 1 })
     }
 

@@ -23,6 +23,8 @@ use crate::word::{Ordering, Word};
 /// two looks, of 25 to 45 ns, that is some two microseconds, in which an agent that is about to signal does so. Not
 /// where schedules are explored: a look is a step there.
 const LOOKS: u32 = 64;
+/// What such a look counts for, in bytes moved.
+const LOOK_COST: u64 = 350;
 
 impl<H: Host> Core<H> {
     /// A wait that is not met begins: looks at the value for a while, and parks the queue.
@@ -39,28 +41,41 @@ impl<H: Host> Core<H> {
     ) -> Result<(), Fault> {
         let (Some(wait), Some(queue)) = (&mut exec.wait, job.queue) else { return Ok(()) };
         wait.ticket = gpu.new_ticket();
+        if self.reports.is_due() {
+            // What was signaled before does not wait with this queue.
+            self.write_log(gpu, node, job);
+            self.reports.raise_due(gpu, node);
+        }
         let mut mmu = gpu.mmu(node, space, &mut self.tlb);
         // Without memory for the mapping the queue looks again at its next turn, as if woken.
         let look_later = || queue.wake(wait.ticket, false, gpu.host.clock());
         let word = mmu.word(wait.address, false).inspect_err(|_| look_later())?;
         let looks = if cfg!(feature = "explore") { 0 } else { LOOKS };
-        for _ in 0..looks {
-            if word.load(Ordering::Acquire) >= wait.value || wait.open.fence.is_always_signaled() {
-                bump(&node.counters.waits_met);
-                exec.synced = Some(Synced::Wait(Some((wait.observed, gpu.host.clock()))));
-                exec.wait = None;
-                return Ok(());
-            }
+        let (mut looked, mut met) = (0, false);
+        while looked < looks {
+            looked += 1;
+            met = word.load(Ordering::Acquire) >= wait.value || wait.open.fence.is_always_signaled();
             // Others need this engine: the queue waits in the fence's list.
-            if node.attention.load(Ordering::Relaxed) != 0
-                || !self.schedule.is_empty()
-                || !self.arriving.is_empty()
-                || !node.arrivals.is_empty()
-                || self.watch.has_rung(&gpu.doorbells)
-            {
+            let is_needed = || {
+                node.attention.load(Ordering::Relaxed) != 0
+                    || node.packets.is_busy()
+                    || gpu.global.concerns(node.index)
+                    || !self.schedule.is_empty()
+                    || !self.arriving.is_empty()
+                    || !node.arrivals.is_empty()
+                    || self.watch.has_rung(&gpu.doorbells)
+            };
+            if met || is_needed() {
                 break;
             }
             core::hint::spin_loop();
+        }
+        self.tlb.work += LOOK_COST * u64::from(looked);
+        if met {
+            bump(&node.counters.waits_met);
+            exec.synced = Some(Synced::Wait(Some((wait.observed, gpu.host.clock()))));
+            exec.wait = None;
+            return Ok(());
         }
         bump(&node.counters.waits_parked);
         node.trace.push(Event::Park, queue.slot.pack());

@@ -56,6 +56,9 @@ const FLUSH_LOOKS: u32 = if cfg!(feature = "explore") { 1 } else { 1_000 };
 const TURN: u64 = 4 << 20;
 /// What a packet counts for, in bytes moved.
 const PACKET: u64 = 1 << 10;
+/// Work since the last look, in bytes moved, behind which the consequences of a signal are drawn before anything else:
+/// some 3 µs. Less is what is left of the burst, as a rule.
+const DRAWN: u64 = 32 << 10;
 
 /// Where a stream runs.
 pub(super) struct Place<'a, H: Host> {
@@ -169,7 +172,17 @@ impl<H: Host> Core<H> {
         node.scheduling.end_turn();
         let begun = self.begun.take();
         self.log_moment(gpu, node, queue, Moment::Ended { ran: self.ran }, begun);
-        if outcome == Outcome::Waiting { Step::Waiting } else { Step::Worked }
+        if outcome != Outcome::Waiting {
+            self.starved = 0;
+            return Step::Worked;
+        }
+        // Others may need no memory: the engine pauses when all that are ready have had a turn for nothing.
+        self.starved += 1;
+        if self.starved < self.schedule.len() {
+            return Step::Worked;
+        }
+        self.starved = 0;
+        Step::Waiting
     }
 
     /// The queue's turn begins a packet or a command buffer. The first one of a turn is written to the scheduling log:
@@ -400,21 +413,23 @@ impl<H: Host> Core<H> {
         exec: &mut Exec<FenceRef<H>>,
         turn: &mut u64,
     ) -> Result<Option<Outcome>, Fault> {
-        *turn = turn.saturating_sub(self.take_work(at.node));
-        let looked = self.look_around(at, exec, turn);
+        let work = self.take_work(at.node);
+        *turn = turn.saturating_sub(work);
+        let looked = self.look_around(at, exec, turn, work >= DRAWN);
         // What the look itself has cost is not the stream's: it may map as much as behind any other.
         self.tlb.limit = self.tlb.work.saturating_add(STEP);
         looked
     }
 
-    /// What [`Self::look`] sees.
+    /// What [`Self::look`] sees. `was_long`: what has happened since the last look took a while.
     fn look_around(
         &mut self,
         at: &Place<'_, H>,
         exec: &mut Exec<FenceRef<H>>,
         turn: &mut u64,
+        was_long: bool,
     ) -> Result<Option<Outcome>, Fault> {
-        let Place { gpu, node, job, .. } = *at;
+        let Place { gpu, node, job, space } = *at;
         if self.wedged {
             return Ok(Some(Outcome::Budget));
         }
@@ -444,6 +459,11 @@ impl<H: Host> Core<H> {
         }
         if job.queue.is_some_and(|queue| queue.state() != State::Active) {
             return Ok(Some(Outcome::Gone));
+        }
+        let is_due = (was_long || *turn == 0) && !gpu.mutation.is(Mutation::DrawsAtTheEnd);
+        if is_due && exec.pending.as_ref().is_some_and(|pending| !pending.fresh) {
+            // What was signaled does not wait for the rest of the burst.
+            self.draw_consequences(gpu, node, job, space, exec);
         }
         if leaves {
             self.take_in(node);
@@ -540,7 +560,10 @@ impl<H: Host> Core<H> {
         }
         if let Long::Flush { number } = long {
             self.serve_flushes(gpu, node);
-            if !gpu.mutation.is(Mutation::FlushNotWaited) && !flush_is_done(gpu, node, number) {
+            if !gpu.mutation.is(Mutation::FlushNotWaited)
+                && !flush_is_done(gpu, node, number)
+                && !node.awaits_flush(|| gpu.flush_done(number))
+            {
                 return Ok(Some(Outcome::Waiting));
             }
             exec.long = None;

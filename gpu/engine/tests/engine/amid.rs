@@ -2,11 +2,13 @@
 //! stretch, queues that are left to wake.
 
 use crate::stretches::{progress, queue, store};
-use crate::support::{Rig, TestQueue};
+use crate::support::{Rig, TestQueue, log};
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::PAGE_SIZE;
 use gpu_wire::packet::{self, Encoded, FaultKind, log_operation};
 use gpu_wire::pte::Place;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Steps that are more than enough.
 const STEPS: usize = 100;
@@ -88,6 +90,65 @@ fn signals_of_two_fences_in_a_burst_wake_what_waits_for_each() {
     rig.settle();
     assert_eq!((m.read(16), m.read(24)), (9, 9));
     assert_eq!((own.current.read(0), other.current.read(0)), (2, 1));
+}
+
+/// A fence is closed, and another opened at its address, between two signals of a burst: the first one has its
+/// consequences.
+#[test]
+pub(crate) fn signals_of_two_fences_at_one_address_wake_what_waits_for_each() {
+    for fused in [false, true] {
+        let mut rig = Rig::new();
+        let (mut q, first, done) = (rig.queue(0, 0), rig.fence(), rig.map(1, false));
+        let other = rig.fence();
+        q.submit(&[store(done.at(8), 0), store(first.current.va, 0)]);
+        rig.settle();
+        let mut waiting = rig.queue(1, 1);
+        waiting.submit(&[Encoded::fence_wait(first.current.va, 5), store(done.at(0), 9)]);
+        rig.settle();
+        assert_eq!(first.fence.parked.len(), 1);
+        let at = first.current.va;
+        let (process, second, monitored) = (rig.process.clone(), other.fence.clone(), other.monitored.va);
+        let mut swapped = false;
+        *rig.gpu.host.on_clock.lock().unwrap() = Some(Box::new(move || {
+            if first.current.read(0) == 5 && !core::mem::replace(&mut swapped, true) {
+                process.fences.close(at);
+                process.fences.open(at, monitored, &second).unwrap();
+            }
+        }));
+        let last = match fused {
+            true => packet::FenceLogged { fence: at.0, value: 6, fence_handle: 4, index_hint: 1 }.to_packet(),
+            false => Encoded::fence_signal(at, 6),
+        };
+        q.submit(&[Encoded::fence_signal(at, 5), log(log_operation::SIGNAL_EXECUTED, 5, 0), last]);
+        rig.settle();
+        assert_eq!((first.current.read(0), first.fence.parked.len(), done.read(0)), (6, 0, 9), "fused {fused}");
+    }
+}
+
+/// What waits for a signal does not wait for the rest of its burst, where that takes a while.
+#[test]
+pub(crate) fn a_signal_wakes_in_front_of_the_second_cold_page() {
+    let mut rig = Rig::new();
+    let (mut q, f) = (rig.queue(0, 0), rig.fence());
+    let pages: Vec<_> = (0..50).map(|_| rig.map(1, false)).collect();
+    let mut waiting = rig.queue(1, 1);
+    waiting.submit(&[Encoded::fence_wait(f.current.va, 1)]);
+    rig.settle();
+    assert_eq!(f.fence.parked.len(), 1);
+    let stores = pages.iter().map(|page| store(page.at(0), 7));
+    let packets: Vec<_> = [Encoded::fence_signal(f.current.va, 1)].into_iter().chain(stores).collect();
+    let (parked, seen, first) = (f.fence.clone(), Arc::new(AtomicU64::new(u64::MAX)), pages[0]);
+    let (late, last) = (seen.clone(), pages[2]);
+    // The third of the pages is being mapped when the first two are written.
+    let watch = move || {
+        if (first.read(0), last.read(0), late.load(Ordering::Relaxed)) == (7, 0, u64::MAX) {
+            late.store(parked.parked.len(), Ordering::Relaxed);
+        }
+    };
+    *rig.gpu.host.on_each_map.lock().unwrap() = Some(Box::new(watch));
+    q.submit(&packets);
+    rig.settle();
+    assert_eq!(seen.load(Ordering::Relaxed), 0);
 }
 
 /// A LOG behind a stretch does not belong to what came before the stretch.

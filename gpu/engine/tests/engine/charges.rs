@@ -96,6 +96,22 @@ fn a_walk_is_charged_by_the_entries_that_it_reads() {
     assert_eq!(charged(fill), (1, 4 + 15 + length / READ));
 }
 
+/// The looks at a wait that is not met, before the queue is parked.
+#[test]
+fn looks_in_front_of_parking_are_charged() {
+    let mut rig = Rig::new();
+    let (mut q, f) = (rig.queue(0, 0), rig.fence());
+    q.submit(&[Encoded::fence_wait(f.current.va, 0)]);
+    rig.settle();
+    forget(&rig, 0);
+    q.submit(&[Encoded::fence_wait(f.current.va, 1)]);
+    rig.engines[0].step();
+    rig.engines[0].step();
+    // Of some two microseconds, at 10 GB/s.
+    let most = most(&rig, 0);
+    assert!((20 << 10..40 << 10).contains(&most), "{most}");
+}
+
 /// An engine whose windows are all in use gives one up for each that it maps. Unmapping counts as mapping does.
 #[test]
 fn a_window_that_gives_way_to_another_is_charged() {

@@ -45,6 +45,8 @@ fn what_is_left_out_is_noticed() {
         (Mutation::SignalsUnable, monitored::an_unable_engine_writes_its_progress_fence_only),
         (Mutation::MapsNeighbours, mappings::a_mapping_covers_what_was_asked_for),
         (Mutation::MapsWritable, mappings::what_is_only_read_is_mapped_for_reading),
+        (Mutation::MergesByAddress, amid::signals_of_two_fences_at_one_address_wake_what_waits_for_each),
+        (Mutation::DrawsAtTheEnd, amid::a_signal_wakes_in_front_of_the_second_cold_page),
         (Mutation::OwnEntryLate, fused::no_interrupt_is_ahead_of_its_own_entry),
         (Mutation::StretchPassesStore, stretches::a_store_to_a_fences_word_comes_behind_the_signals_before_it),
         (Mutation::IndexBeforeEntry, logs::the_index_is_written_behind_the_entry),

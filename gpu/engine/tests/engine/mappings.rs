@@ -2,6 +2,7 @@
 
 use crate::preemption::scattered;
 use crate::support::{Range, Rig, TestFence, log, log_position};
+use gpu_engine::engine::Step;
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::packet::{self, Encoded, FaultKind, log_operation::SIGNAL_EXECUTED};
 use gpu_wire::pte::Place;
@@ -137,6 +138,33 @@ fn want_of_memory_is_nobodys_fault() {
         }
         round += 1;
     }
+}
+
+/// A queue that finds no memory leaves its engine to those that need none: the engine pauses when every queue that is
+/// ready has had a turn.
+#[test]
+fn want_of_memory_is_no_pause_for_others() {
+    let mut rig = Rig::new();
+    let context = rig.context(0);
+    let (mut starved, mut other) = (rig.queue_of(&context, 0), rig.queue_of(&context, 1));
+    let m = rig.map(1, false);
+    for queue in [&mut starved, &mut other] {
+        queue.submit(&[Encoded::nop(8)]);
+    }
+    rig.settle();
+    rig.cool();
+    starved.submit(&[packet::Store { address: m.at(0).0, value: 1 }.to_packet()]);
+    other.submit(&[Encoded::nop(8)]);
+    *rig.gpu.host.until_failure.lock().unwrap() = Some(0);
+    assert_eq!(rig.engines[0].step(), Step::Worked);
+    assert_eq!(rig.gpu.nodes[0].counters.read().starved, 1);
+    rig.settle();
+    assert_eq!((m.read(0), other.read_pointer()), (1, other.wp));
+    // It is alone now.
+    let another = rig.map(1, false);
+    starved.submit(&[packet::Store { address: another.at(0).0, value: 1 }.to_packet()]);
+    *rig.gpu.host.until_failure.lock().unwrap() = Some(0);
+    assert_eq!(rig.engines[0].step(), Step::Waiting);
 }
 
 /// A run of pages ends where the rights change: what is mapped for a writable page lets nothing be stored to a

@@ -85,6 +85,29 @@ pub(crate) fn paging_packets_change_translations_only_after_every_engine_let_go(
     assert_eq!((m.read(0), other.read(0)), (1, 2));
 }
 
+/// An engine that pauses until another has served a flush is woken by that.
+#[test]
+fn an_engine_that_waits_for_a_flush_is_woken() {
+    let mut rig = Rig::new();
+    let m = rig.map(1, false);
+    let flush = packet::TlbFlush { process: rig.process.number, start: m.va.0, end: m.va.0 };
+    let p = packet_of(&mut rig, 1, true, &[flush.to_packet()]);
+    rig.gpu.nodes[2].packets.with(|q| q.submit(p, &rig.gpu.mutation)).unwrap();
+    for _ in 0..20 {
+        rig.engines[2].step();
+    }
+    let kicks = rig.gpu.host.kicks.clone();
+    for node in [0, 1] {
+        let before = kicks.load(Ordering::Relaxed);
+        rig.engines[node].step();
+        assert!(kicks.load(Ordering::Relaxed) > before, "engine {node} wakes nobody");
+        // It looks, and pauses again until the last has served the flush.
+        rig.engines[2].step();
+    }
+    rig.settle();
+    assert_eq!(rig.drain(), [(2, Notice::PacketCompleted { fence: 1 })]);
+}
+
 #[test]
 fn flushing_everything_leaves_no_mapping() {
     let mut rig = Rig::new();

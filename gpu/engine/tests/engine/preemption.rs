@@ -393,6 +393,25 @@ fn an_endless_command_buffer_does_not_keep_notices_back() {
     assert!(all, "{told} of {contexts}");
 }
 
+/// A DDI may wait for a flush that the engine serves in the middle of its turn: the host is told of it there.
+#[test]
+fn an_endless_command_buffer_does_not_keep_the_answer_to_a_flush_back() {
+    let mut rig = Rig::new();
+    let (mut hog, m) = (rig.queue(0, 0), rig.map(1, false));
+    let jump = endless(&mut rig, m.va);
+    hog.submit(&[jump]);
+    let (gpu, flushes) = (rig.gpu.clone(), rig.gpu.host.flushes.clone());
+    let mut posted = None;
+    let told = holds_while_it_runs(&mut rig, || {
+        if posted.is_none() && m.read(0) == 1 {
+            posted = Some(flushes.load(Ordering::Relaxed));
+            gpu.flush(u64::MAX, 0, 0);
+        }
+        posted.is_some_and(|before| flushes.load(Ordering::Relaxed) > before)
+    });
+    assert!(told);
+}
+
 /// The same of a doorbell that rings, and of a queue whose doorbell the OS has disconnected, so that the engine looks
 /// at its write pointer itself.
 #[test]

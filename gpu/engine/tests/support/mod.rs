@@ -125,6 +125,10 @@ pub struct TestHost {
     pub on_map: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// What happens behind a request to map that fails.
     pub on_failure: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// What happens whenever an engine asks for a mapping.
+    pub on_each_map: Mutex<Option<Box<dyn FnMut() + Send>>>,
+    /// What happens whenever the clock is read.
+    pub on_clock: Mutex<Option<Box<dyn FnMut() + Send>>>,
     /// The interrupt routine, on another processor that is fast: it has run when the interrupt is raised.
     pub on_interrupt: Mutex<Option<Box<dyn Fn() + Send>>>,
     /// Pages are not cached.
@@ -132,6 +136,8 @@ pub struct TestHost {
     pub interrupts: Arc<AtomicU64>,
     pub refuse_interrupts: Arc<AtomicBool>,
     pub kicks: Arc<AtomicU64>,
+    /// How often an engine has said that it served flushes.
+    pub flushes: Arc<AtomicU64>,
 }
 
 impl Host for TestHost {
@@ -143,6 +149,9 @@ impl Host for TestHost {
     }
     fn map_system(&self, frames: &[u64], write: bool) -> Result<TestMapping, Unmapped> {
         self.asked.lock().unwrap().push((frames.to_vec(), write));
+        if let Some(happens) = &mut *self.on_each_map.lock().unwrap() {
+            happens();
+        }
         // Taken out first: what happens may say what is to happen at the next one.
         let happens = self.on_map.lock().unwrap().take();
         if let Some(happens) = happens {
@@ -174,10 +183,18 @@ impl Host for TestHost {
         self.local.span(page)
     }
     fn clock(&self) -> u64 {
+        let happens = self.on_clock.lock().unwrap().take();
+        if let Some(mut happens) = happens {
+            happens();
+            *self.on_clock.lock().unwrap() = Some(happens);
+        }
         self.clock.fetch_add(self.tick.load(Ordering::Relaxed), Ordering::Relaxed)
     }
     fn clock_frequency(&self) -> u64 {
         10_000_000
+    }
+    fn flushed(&self, _node: NodeOrdinal) {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
     }
     fn kick(&self, _node: NodeOrdinal) {
         self.kicks.fetch_add(1, Ordering::Relaxed);
@@ -315,11 +332,14 @@ impl Rig {
             places: AtomicU64::new(u64::MAX),
             on_map: Mutex::default(),
             on_failure: Mutex::default(),
+            on_each_map: Mutex::default(),
+            on_clock: Mutex::default(),
             on_interrupt: Mutex::default(),
             uncached: AtomicBool::default(),
             interrupts: Arc::default(),
             refuse_interrupts: Arc::default(),
             kicks: Arc::default(),
+            flushes: Arc::default(),
         };
         let doorbells: Vec<_> = (1..=DOORBELLS as u64).map(|p| host.system.span(p).unwrap()).collect();
         let setup = Setup {
