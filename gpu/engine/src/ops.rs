@@ -18,10 +18,9 @@ use crate::fault::Fault;
 use crate::host::Host;
 use crate::mmu::Mmu;
 use crate::operation::Long;
+pub(crate) use crate::tlb::STEP;
 use gpu_wire::PAGE_SIZE;
 
-/// Work between two looks at the attention word, in bytes moved.
-pub(crate) const STEP: u64 = 128 << 10;
 /// What a run counts for at least: translating both sides, and the call that moves it.
 const RUN: u64 = 512;
 

@@ -33,6 +33,8 @@ const MAX_WINDOWS: usize = 4096;
 /// Lines of the page cache in front of the tables.
 const LINES: usize = 64;
 
+/// Work between two looks of the engine, in bytes moved.
+pub(crate) const STEP: u64 = 128 << 10;
 /// What making a window counts for, and what giving one up does, in bytes moved: 50 KiB, moved at 10 GB/s, take 5 µs.
 /// To give one up interrupts every processor.
 pub(crate) const MAP_COST: u64 = 50 << 10;

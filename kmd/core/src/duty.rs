@@ -36,6 +36,13 @@ impl Periods {
         (now / self.length, begun, self.units(left))
     }
 
+    /// Of a pause that `now` is in, of `parts`: which part, and how long that lasts on, in units of 100 ns.
+    pub fn part(&self, now: u64, parts: u64) -> (u64, u64) {
+        let into = (now % self.length).saturating_sub(self.high);
+        let each = (self.length.saturating_sub(self.high) / parts).max(1);
+        (into / each, self.units(each - into % each))
+    }
+
     fn units(&self, ticks: u64) -> u64 {
         // Two tenths of a second at most: nothing overflows below 10^12 ticks per second.
         ticks.saturating_mul(10_000_000).div_ceil(self.frequency)
@@ -131,6 +138,14 @@ mod tests {
         assert_eq!(duty.worked(93 * MS), Some(7 * MS));
         duty.waited(100 * MS);
         assert_eq!(duty.worked(101 * MS), None);
+    }
+
+    #[test]
+    fn a_pause_has_parts() {
+        let periods = Periods::new(FREQUENCY, 90);
+        assert_eq!(periods.part(290 * MS, 4), (0, 25_000));
+        assert_eq!(periods.part(294 * MS, 4), (1, 10_000));
+        assert_eq!(periods.part(299 * MS, 4), (3, 10_000));
     }
 
     #[test]

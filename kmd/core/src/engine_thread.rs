@@ -36,6 +36,9 @@ const WRITE_POINTERS: u32 = 10;
 /// timer adds up to a millisecond.
 const PAUSE: u64 = 5_000;
 
+/// How long an engine waits in a pause for what it is asked for and cannot serve yet, in units of 100 ns.
+const ASKED_ON: u64 = 1_000;
+
 /// Returns whether the engine of `node` asks for F1 when it has slept for long enough.
 fn asks_for_f1<P: Platform>(standing: &Standing, gpu: &Gpu<P>, node: usize) -> bool {
     standing.until_f1 != 0 && node != NODE_PAGING.0 as usize && !gpu.host.power().is_in_f1(node)
@@ -166,9 +169,20 @@ fn rest_for<P: Platform>(
 ) {
     let frequency = gpu.host.clock_frequency().max(1);
     let (begun, mut left) = (gpu.host.clock(), pause);
+    let mut looks = 0;
     while left != 0 {
-        let kicked = !engine.prepare_pause() || timer.wait(irql, gpu.host.wake(node), left);
-        if !kicked || gpu.host.keeper().during(node, || engine.attend()).is_some() {
+        let is_asked = !engine.prepare_pause();
+        looks = if is_asked { looks + 1 } else { 0 };
+        let is_over = match is_asked {
+            true if looks < SPINS_AWAKE => false,
+            true => {
+                // What cannot be served yet is asked for on and on: others run in between.
+                timer.wait(irql, gpu.host.wake(node), left.min(ASKED_ON));
+                false
+            }
+            false => !timer.wait(irql, gpu.host.wake(node), left),
+        };
+        if is_over || gpu.host.keeper().during(node, || engine.attend()).is_some() {
             return;
         }
         gpu.host.answers().announce();

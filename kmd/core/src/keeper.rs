@@ -1,8 +1,9 @@
 //! A thread that takes engines out of what never ends, where they must leave the processors to others.
 //!
 //! An engine that has nothing else to do stays with its work, and does not come back to its thread, which keeps its
-//! duty ([`crate::duty`]). So where there is a duty, this thread looks once in each period, when the pause begins, and
-//! has every engine come off that is at work then. It has the engines' priority, and sleeps while all of them sleep.
+//! duty ([`crate::duty`]). So where there is a duty, this thread looks when the pause of a period begins, and a few
+//! times in it, since work may begin there, and has every engine come off that is at work then. It has the engines'
+//! priority, and sleeps while all of them sleep.
 
 use crate::duty::Periods;
 use crate::irql::Passive;
@@ -12,6 +13,9 @@ use gpu_engine::gpu::Gpu;
 use gpu_engine::host::Host;
 use gpu_engine::node::Control;
 use gpu_wire::NODE_COUNT;
+
+/// Looks in a pause.
+const LOOKS: u64 = 4;
 
 /// What an engine's thread is at.
 #[derive(Default)]
@@ -69,11 +73,17 @@ pub(crate) fn run<P: Platform, H: Host>(
     if let Some(me) = platform.this_thread(irql) {
         me.set_priority(irql, priority);
     }
+    // The period, and what part of its pause was looked at.
     let mut seen = None;
     while gpu.nodes.iter().any(|node| node.control() != Control::Stop) {
-        let (number, begun, next) = periods.pause(gpu.host.clock());
-        if begun && seen != Some(number) {
-            seen = Some(number);
+        let now = gpu.host.clock();
+        let (number, begun, mut next) = periods.pause(now);
+        let (part, left) = periods.part(now, LOOKS);
+        if begun {
+            next = next.min(left);
+        }
+        if begun && seen != Some((number, part)) {
+            seen = Some((number, part));
             for (node, engine) in keeper.engines.iter().enumerate() {
                 if engine.at_work.load(Ordering::Relaxed) {
                     gpu.ask_preempt(node);

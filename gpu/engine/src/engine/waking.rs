@@ -41,7 +41,8 @@ impl<H: Host> Waker<'_, H> {
         if !self.wake_some(&mut signal, at_once) {
             return;
         }
-        // No stream has more than there is room for: it executes no packet before the queues of the last are awake.
+        // No stream has more than there is room for: it executes no packet before the queues of the last are awake. So
+        // what follows never happens; it would be long, and lose no wake.
         debug_assert!(waking.has_room());
         if let Some(mut rest) = waking.take_if_full() {
             self.wake_some(&mut rest, u32::MAX);
