@@ -52,7 +52,7 @@ use caps::Caps;
 pub use crate::interrupt::Notification;
 pub use crate::recovery::collect::{DebugBlob, DebugQuestion};
 pub use crate::recovery::steps::{Reason, Recovery, Step, What};
-pub use crate::vidsch::journal::PacketEvent;
+pub use crate::vidsch::journal::{PacketEvent, Preemptions};
 pub use link::Place;
 pub use start::StartError;
 
@@ -562,6 +562,11 @@ impl Adapter {
     /// What has happened to the packets of a node, in order; empty for a node that is not there.
     pub fn packet_journal(&self, node: u32) -> Vec<PacketEvent> {
         self.scheduler.node(node).map(|node| node.packet.journal()).unwrap_or_default()
+    }
+
+    /// How often a packet node was preempted, ever.
+    pub fn packet_preemptions(&self, node: u32) -> Preemptions {
+        self.scheduler.node(node).map(|node| node.packet.preemptions()).unwrap_or_default()
     }
 
     /// Threads inside the driver by gated calls.

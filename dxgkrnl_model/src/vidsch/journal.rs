@@ -1,5 +1,7 @@
 //! What happens to the packets of a node, as the scheduler sees it.
 
+use std::collections::VecDeque;
+
 use crate::sync::{Lock, Rank};
 
 /// Events that are kept; older ones go.
@@ -47,19 +49,33 @@ pub enum PacketEvent {
     },
 }
 
+/// How often a node was preempted, ever.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Preemptions {
+    /// Answers of the driver.
+    pub answers: usize,
+    /// Packets that came back with them.
+    pub back: usize,
+}
+
 #[derive(Debug)]
 pub(super) struct Journal {
-    events: Lock<std::collections::VecDeque<PacketEvent>>,
+    events: Lock<(VecDeque<PacketEvent>, Preemptions)>,
 }
 
 impl Journal {
     pub(super) fn new() -> Self {
-        Self { events: Lock::new(Rank::Log, std::collections::VecDeque::new()) }
+        Self { events: Lock::new(Rank::Log, (VecDeque::new(), Preemptions::default())) }
     }
 
     /// IRQL: any.
     pub(super) fn note(&self, event: PacketEvent) {
-        let mut events = self.events.lock();
+        let mut kept = self.events.lock();
+        let (events, preemptions) = &mut *kept;
+        if let PacketEvent::Preempted { back, .. } = event {
+            preemptions.answers += 1;
+            preemptions.back += back;
+        }
         if events.len() == KEPT {
             events.pop_front();
         }
@@ -67,6 +83,10 @@ impl Journal {
     }
 
     pub(super) fn events(&self) -> Vec<PacketEvent> {
-        self.events.lock().iter().copied().collect()
+        self.events.lock().0.iter().copied().collect()
+    }
+
+    pub(super) fn preemptions(&self) -> Preemptions {
+        self.events.lock().1
     }
 }

@@ -20,7 +20,7 @@ use wddm_abi::{DXGKARG_PREEMPTCOMMAND, DXGKARG_SUBMITCOMMAND, DXGKARG_SUBMITCOMM
 
 use super::command::Submission;
 use super::completion::Completion;
-use super::journal::{Journal, PacketEvent};
+use super::journal::{Journal, PacketEvent, Preemptions};
 use crate::adapter::{Adapter, Place};
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
@@ -197,6 +197,11 @@ impl PacketNode {
     /// What has happened to the node's packets, in order.
     pub(crate) fn journal(&self) -> Vec<PacketEvent> {
         self.journal.events()
+    }
+
+    /// How often it was preempted.
+    pub(crate) fn preemptions(&self) -> Preemptions {
+        self.journal.preemptions()
     }
 
     /// Whether the driver may get another buffer, `limit` at most.

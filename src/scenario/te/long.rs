@@ -4,18 +4,14 @@ use super::super::{Played, Scene, Setup, Stage, same};
 use super::hog::COUNTS;
 use super::{Hog, client, is_lost, packet_resets, victim};
 use anyhow::{Context, ensure};
-use dxgkrnl_model::adapter::PacketEvent;
+use dxgkrnl_model::adapter::Preemptions;
 use dxgkrnl_model::personality::MS;
 use std::time::{Duration, Instant};
 
 /// How often a node was preempted, and how many packets came back.
 fn preemptions(scene: &Scene, node: u32) -> (usize, usize) {
-    let journal = scene.adapter().packet_journal(node);
-    let back = journal.iter().filter_map(|event| match event {
-        PacketEvent::Preempted { back, .. } => Some(*back),
-        _ => None,
-    });
-    (back.clone().count(), back.sum())
+    let Preemptions { answers, back } = scene.adapter().packet_preemptions(node);
+    (answers, back)
 }
 
 /// Runs a packet for three TdrDelays, alone or beside short ones of another process.
