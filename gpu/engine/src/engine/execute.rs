@@ -148,7 +148,7 @@ impl<H: Host> Core<H> {
                         |before: &Pending<FenceRef<H>>| !Shared::ptr_eq(&before.open.fence, &pending.open.fence);
                     if !gpu.mutation.is(Mutation::MergesByAddress) && exec.pending.as_ref().is_some_and(other) {
                         // The address was another fence's until now: that one was closed, and others have it still.
-                        self.draw_consequences(gpu, node, job, space, exec);
+                        self.draw_early(at, exec);
                     }
                     // What is pending still is of the same fence.
                     if let Some(before) = &exec.pending {

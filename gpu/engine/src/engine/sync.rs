@@ -148,6 +148,13 @@ impl<H: Host> Core<H> {
         written.signals
     }
 
+    /// Draws the consequences of the last signals before their time, which is seldom: not where the hot path is.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn draw_early(&mut self, at: &Place<'_, H>, exec: &mut Exec<FenceRef<H>>) {
+        self.draw_consequences(at.gpu, at.node, at.job, at.space, exec);
+    }
+
     /// Stage 7: draws the consequences of the last signals: queues that waited become ready, and the CPU is interrupted
     /// if it waits for the value. Once for all signals of one fence in a burst: the stores, log entries and indexes of
     /// all of them come before the one fence.

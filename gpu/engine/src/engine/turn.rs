@@ -429,7 +429,7 @@ impl<H: Host> Core<H> {
         turn: &mut u64,
         was_long: bool,
     ) -> Result<Option<Outcome>, Fault> {
-        let Place { gpu, node, job, space } = *at;
+        let Place { gpu, node, job, .. } = *at;
         if self.wedged {
             return Ok(Some(Outcome::Budget));
         }
@@ -463,7 +463,7 @@ impl<H: Host> Core<H> {
         let is_due = (was_long || *turn == 0) && !gpu.mutation.is(Mutation::DrawsAtTheEnd);
         if is_due && exec.pending.as_ref().is_some_and(|pending| !pending.fresh) {
             // What was signaled does not wait for the rest of the burst.
-            self.draw_consequences(gpu, node, job, space, exec);
+            self.draw_early(at, exec);
         }
         if leaves {
             self.take_in(node);
