@@ -44,7 +44,7 @@ use crate::adapter::Adapter;
 use crate::fence::native::FenceOnAdapter;
 use crate::hw_context::{HwContext, Suspend};
 use crate::hw_queue::HwQueue;
-use crate::personality::Gate;
+use crate::personality::{Departure, Gate};
 use crate::rules::fence::NF_LOST;
 use crate::rules::queue::SUSPEND_ACK;
 use crate::rules::tdr::HW_STALL;
@@ -220,6 +220,9 @@ impl Tdr {
     ///
     /// IRQL: PASSIVE_LEVEL.
     fn alone<'a>(&'a self, adapter: &'a Adapter) -> Admission<'a> {
+        if adapter.personality().departs(Departure::RecoversAtOnce) {
+            return self.alone.shared(adapter.kernel());
+        }
         self.alone.exclusive(adapter.kernel())
     }
 

@@ -34,11 +34,11 @@ const NEEDS: &[Need] = &[
         "TE-01", "TE-02", "TE-03", "TE-04", "TE-06", "TE-07", "TE-08", "TE-09", "TE-10", "TE-21", "TE-28", "TE-29",
         "TE-30", "TE-31", "TE-41", "TE-42", "TE-12", "TE-26", "TE-27", "TE-33", "TE-34", "TE-35", "TE-36", "TE-43",
         "TE-66", "TE-50", "TE-51", "TE-52", "TE-53", "TE-71", "TE-72", "TE-73", "TE-74", "TE-76", "TE-78", "TE-79",
-        "TE-81",
+        "TE-81", "TE-83", "TE-84",
     ]),
     (0, "it resets the adapter, which every rung has", &[
         "TA-01", "TA-03", "TA-04", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13", "TE-45", "TE-75",
-        "TA-20", "TA-21", "TA-22",
+        "TA-20", "TA-21", "TA-22", "TA-23",
     ]),
     (0, "it takes the power from the device, which every rung has", &["RP-10"]),
     (0, "it is about paging, or the stop, which every rung has", &["RP-12", "RP-13", "RP-15", "PT-41", "PT-42"]),
@@ -50,7 +50,7 @@ const NEEDS: &[Need] = &[
         "TE-19", "TE-20", "TE-23", "TE-24", "TE-32", "TE-61", "TE-62", "TE-63", "TE-64", "TE-65",
     ]),
     (1, "it makes hardware queues, or contexts for them", &[
-        "TE-14", "TE-15", "TE-16", "TE-44", "TE-46", "TE-47", "TE-80",
+        "TE-14", "TE-15", "TE-16", "TE-44", "TE-46", "TE-47", "TE-80", "TE-82",
         "DB-15", "DB-50", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19", "BI-51", "BI-44",
         "DB-56", "DB-57", "DB-58", "DB-59", "DB-60",
     ]),

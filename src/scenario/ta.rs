@@ -4,6 +4,7 @@ mod counted;
 mod limit;
 mod lost;
 mod stuck;
+mod unarmed;
 
 use super::db::{ABORT, RingQueue, Room, raw, store};
 use super::rig::{Rig, returned};
@@ -110,6 +111,13 @@ pub(super) const CASES: &[Scenario] = &[
                 known, whether preemptions count as submitted or not",
         source: "TDR changes in Windows 8, calling sequence (last submitted); DxgkDdiPreemptCommand, Remarks",
         play: counted::preemptions,
+    },
+    Scenario {
+        id: "TA-23",
+        title: "settings that break the GPU on purpose do nothing on a machine that runs no code which is signed for tests, \
+                and the driver says so",
+        source: "docs/settings.md, Test signing; SYSTEM_CODEINTEGRITY_INFORMATION, CODEINTEGRITY_OPTION_TESTSIGN",
+        play: unarmed::faults,
     },
 ];
 

@@ -25,11 +25,16 @@
 //! | `te/replaced.rs` | memory that runs out where a node gets another engine |
 //! | `te/policed.rs` | long packets while each call is timed |
 //! | `te/snapshot.rs` | what waits for the device's level in a recovery |
+//! | `te/alone.rs` | recoveries that are wanted at once |
+//! | `te/old.rs` | notices that the adapter's reset ends |
+//! | `te/cancelled.rs` | packets of a lost device that never got to the driver |
 //! | `te/storm.rs` | resets at random points |
 
+mod alone;
 mod answers;
 mod blame;
 mod blob;
+mod cancelled;
 mod debug;
 mod dependents;
 mod failed;
@@ -41,6 +46,7 @@ pub(super) mod hog;
 mod late;
 mod long;
 mod notices;
+mod old;
 mod packets;
 mod paging;
 mod policed;
@@ -400,6 +406,25 @@ pub(super) const CASES: &[Scenario] = &[
         title: "work that waits for an engine when the adapter is reset does not run behind the reset",
         source: "DxgkDdiResetFromTimeout, Remarks; TDR changes in Windows 8, recovery",
         play: faulted::waiting,
+    },
+    Scenario {
+        id: "TE-82",
+        title: "two engines hang at once, and two threads find out: their recoveries come one after another",
+        source: "TDR changes in Windows 8, sequence of a reset; Thread synchronization and TDR (inferred)",
+        play: alone::one_by_one,
+    },
+    Scenario {
+        id: "TE-83",
+        title: "the answer to a preemption, a packet's fault and an engine's hang that were raised before the adapter's \
+                reset are not reported behind it",
+        source: "DxgkDdiResetFromTimeout, Remarks; DXGKARGCB_NOTIFY_INTERRUPT_DATA, DmaPreempted, DmaPageFaulted",
+        play: old::notices,
+    },
+    Scenario {
+        id: "TE-84",
+        title: "a device is lost with packets that never got to the driver: it is told of each, if it wants to be",
+        source: "DxgkDdiCancelCommand; DXGK_VIDSCHCAPS, CancelCommandAware",
+        play: cancelled::behind_a_hang,
     },
     Scenario {
         id: "TE-61",

@@ -83,6 +83,7 @@ pub const TABLE: &[Broken] = &[
     row("CollectsNotAsleep", recovery::silent_asleep, &["TE-23"]),
     image("WritesPayload", recovery::writes_payload, &["TE-24"]),
     image("BlamesNothing", recovery::blames_nothing, &["TE-33"]),
+    row("RefusesCancel", recovery::refuses_cancel, &["TE-84"]),
     row("RefusesBesideReset", recovery::refuses_beside, &["TE-34"]),
     // Packets, paging.
     image("CompletesOutOfOrder", notices::completes_out_of_order, &["NF-01"]),

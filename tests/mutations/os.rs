@@ -41,6 +41,9 @@ pub const TABLE: &[(Departure, u32, &str)] = &[
     (LeavesDoorbells, 3, "TE-18"),
     (KeepsOldNotices, 3, "TE-51"),
     (IgnoresWishes, 3, "TE-53"),
+    // Recoveries of both kinds at once.
+    (RecoversAtOnce, 1, "TE-82"),
+    (RecoversAtOnce, 3, "TE-82"),
 ];
 
 fn below(rung: u32) -> u32 {

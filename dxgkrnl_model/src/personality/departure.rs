@@ -71,6 +71,8 @@ departures! {
     LeavesDoorbells,
     /// A notice of a hang that was worked off before a reset is over asks for another one.
     KeepsOldNotices,
+    /// A recovery begins beside another one of the adapter.
+    RecoversAtOnce,
 }
 
 impl Personality {

@@ -141,6 +141,14 @@ impl State {
         (self.last_completed, self.over, self.ended) = (id, id, id);
     }
 
+    /// The driver took the packet with this id. A paging packet that came back has an id from before the newest one,
+    /// which stays.
+    fn took(&mut self, id: u32) {
+        if is_before(self.taken, id) {
+            self.taken = id;
+        }
+    }
+
     fn next_id(&mut self) -> u32 {
         self.newest = self.newest.wrapping_add(1);
         self.newest
@@ -261,7 +269,7 @@ impl PacketNode {
         let status = self.call_submit(adapter, context, &load, id);
         if ddi::succeeded(status) {
             adapter.rules().count(&SUBMIT_STATUS);
-            self.state.lock().taken = id;
+            self.state.lock().took(id);
             return;
         }
         let refusable = status == ntstatus::STATUS_INVALID_PARAMETER && matches!(load, Load::Command(_));
@@ -305,7 +313,7 @@ impl PacketNode {
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let returned = call_ddi!(adapter, DxgkDdiSubmitCommand(miniport, pointer));
         if returned.is_ok_and(NTSTATUS::is_success) {
-            self.state.lock().taken = id;
+            self.state.lock().took(id);
         } else if let Some(refused) = self.take(id) {
             refused.end(adapter.kernel(), false);
         }
@@ -542,6 +550,9 @@ impl PacketNode {
         (lost, back)
     }
 }
+
+#[cfg(test)]
+mod tests;
 
 /// Whether `first` comes before `second`. Ids wrap.
 pub(crate) fn is_before(first: u32, second: u32) -> bool {

@@ -15,8 +15,8 @@
 //!   engine, at a moment that the engine alone knows.
 //! - [`Mutation::AnswersResumed`], [`Mutation::ReportsLostSuspension`], [`Mutation::ReportsSuspensionsOfLost`]: the
 //!   same of a context, between a call and the interrupt.
-//! - [`Mutation::KeepsAborted`], [`Mutation::KeepsLost`], [`Mutation::ReportsOldHang`],
-//!   [`Mutation::ResetRaisesNothing`], [`Mutation::ResumeRaisesNothing`], [`Mutation::RestartRaisesNothing`]: what a
+//! - [`Mutation::KeepsAborted`], [`Mutation::KeepsLost`], [`Mutation::KeepsLostAnswer`], [`Mutation::KeepsLostFault`],
+//!   [`Mutation::KeepsLostHang`], [`Mutation::ReportsOldHang`], [`Mutation::ResetRaisesNothing`], [`Mutation::ResumeRaisesNothing`], [`Mutation::RestartRaisesNothing`]: what a
 //!   reset takes out of a mailbox, or raises again, lies between an engine and its interrupt.
 //! - [`Mutation::RunsLost`]: what an engine still runs behind a reset, it has from calls before that.
 //! - [`Mutation::WatchesDestroyed`], [`Mutation::BelievesWritePointer`], [`Mutation::StarvedKeepsWindows`],
@@ -126,8 +126,14 @@ gpu_word::mutations! {
     ResetRaisesNothing = 66,
     /// The same behind a resumption.
     ResumeRaisesNothing = 67,
-    /// What was raised of packets is reported behind an adapter reset.
+    /// What was raised of packets that are done is reported behind an adapter reset.
     KeepsLost = 68,
+    /// The answer to a preemption is reported behind an adapter reset.
+    KeepsLostAnswer = 111,
+    /// A packet's fault is reported behind an adapter reset.
+    KeepsLostFault = 112,
+    /// An engine that was found to hang is told of behind an adapter reset.
+    KeepsLostHang = 113,
     /// Behind an adapter reset nothing is raised again.
     RestartRaisesNothing = 69,
     /// An engine that was found to hang is told of behind its reset.

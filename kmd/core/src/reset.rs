@@ -156,12 +156,14 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
         let packets = &started.gpu.nodes[node.index()].packets;
         let mut gone = packets.with(PacketQueue::reset_adapter);
         // Every context is lost, and no fault or suspension of one is of interest. Signals of fences are.
-        let keeps = started.gpu.mutation.is(Mutation::ReportsSuspensionsOfLost);
-        let keeps_packets = started.gpu.mutation.is(Mutation::KeepsLost);
+        let keeps = |mutation| started.gpu.mutation.is(mutation);
         started.gpu.nodes[node.index()].mailbox.forget(|notice| match notice {
-            Notice::ContextSuspended { .. } => !keeps,
-            notice if notice.is_of_packets() => !keeps_packets,
-            notice => matches!(notice, Notice::QueueFaulted { .. } | Notice::EngineHung),
+            Notice::ContextSuspended { .. } => !keeps(Mutation::ReportsSuspensionsOfLost),
+            Notice::PacketPreempted { .. } => !keeps(Mutation::KeepsLostAnswer),
+            Notice::PacketFaulted { .. } => !keeps(Mutation::KeepsLostFault),
+            Notice::EngineHung => !keeps(Mutation::KeepsLostHang),
+            notice if notice.is_of_packets() => !keeps(Mutation::KeepsLost),
+            notice => matches!(notice, Notice::QueueFaulted { .. }),
         });
         drop_all(&mut gone);
         let (completed, _) = packets.with(|queue| {

@@ -281,9 +281,10 @@ fn print_start<P: Platform>(adapter: &Adapter<P>, started: &Started<P>, written:
 
 /// The settings, without what is for test machines alone where the machine is none.
 fn armed<P: Platform>(adapter: &Adapter<P>, mut settings: Settings) -> Settings {
-    if settings.fault_lose_memory && !adapter.is_test_signing {
-        settings.fault_lose_memory = false;
-        adapter.platform.print(format_args!("fencepost: FaultLoseMemory is ignored without test signing\n"));
+    if !adapter.is_test_signing {
+        settings.disarm(|name| {
+            adapter.platform.print(format_args!("fencepost: {name} is ignored without test signing\n"));
+        });
     }
     settings
 }

@@ -93,6 +93,11 @@ impl<'a> Hog<'a> {
         Ok(self.raw.ok(self.raw.thunks.D3DKMTSubmitCommand, &mut record)?)
     }
 
+    /// Where the GPU has the packet in a slot.
+    pub(super) fn code(&self, slot: u64) -> u64 {
+        self.memory.gpu + CODE + slot * SLOT
+    }
+
     /// Submits what the driver refuses: a packet of a length that none has.
     ///
     /// # Errors

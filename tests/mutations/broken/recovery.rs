@@ -6,7 +6,7 @@ use fencepost::wrap::{decorate, own, record};
 use wddm_abi::ntstatus::{STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
     DEVICE_POWER_STATE, DRIVER_INITIALIZATION_DATA, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGKARG_BUILDPAGINGBUFFER,
-    DXGKARG_COLLECTDBGINFO2, DXGKARG_QUERYDEPENDENTENGINEGROUP, HANDLE, NTSTATUS, POWER_ACTION,
+    DXGKARG_CANCELCOMMAND, DXGKARG_COLLECTDBGINFO2, DXGKARG_QUERYDEPENDENTENGINEGROUP, HANDLE, NTSTATUS, POWER_ACTION,
 };
 
 /// Where the word is that says why a context is guilty: behind signature, head and its own section's head.
@@ -48,6 +48,11 @@ decorate! {
             *record!(args.pBuffer.cast::<[u8; WHY + 8]>()).last_chunk_mut::<8>().expect("a word") = [0; 8];
         }
         status
+    }
+
+    /// A packet cannot be cancelled.
+    refuses_cancel: DxgkDdiCancelCommand(_adapter: HANDLE, _args: *const DXGKARG_CANCELCOMMAND) -> NTSTATUS {
+        STATUS_UNSUCCESSFUL
     }
 
     prepares: DxgkDdiQueryDependentEngineGroup(adapter: HANDLE, args: *mut DXGKARG_QUERYDEPENDENTENGINEGROUP) -> NTSTATUS {

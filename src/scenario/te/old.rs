@@ -1,0 +1,124 @@
+//! What the driver has to say of packets and engines when the adapter is reset, and does not say behind the reset.
+
+use super::super::{Played, Raw, Scene, Setup, Stage, same};
+use super::hardware::{controller, force, recovered, works};
+use super::held::{Said, Spinner, deaf_until_reset, listen, said, set_deaf};
+use super::{Hog, client, victim};
+use anyhow::{Context, ensure};
+use dxgkrnl_model::adapter::{PacketEvent, Reason, What};
+use dxgkrnl_model::personality::SECOND;
+use gpu_wire::packet::Fill;
+use std::time::Duration;
+use wddm_abi::ntstatus::STATUS_SUCCESS;
+
+/// Long enough for an engine to come off a packet, or to fault.
+const SOON: Duration = Duration::from_millis(60);
+/// Milliseconds after which an engine that does not come off says that it hangs, and long enough for that.
+const HANGS: u32 = 50;
+const SAYS: Duration = Duration::from_millis(250);
+
+/// The answer to a preemption, a packet's fault, and the word that an engine hangs: the driver hears no interrupt
+/// before the adapter's reset, and says nothing of them behind it.
+pub(super) fn notices(stage: &Stage) -> Played {
+    let node = victim(stage);
+    let usual = || setup().setting("PreemptInBuffers", 1);
+    stage.play(usual(), |scene| answer(scene, node)).context("the answer to a preemption")?;
+    stage.play(usual(), |scene| fault(scene, node)).context("a packet's fault")?;
+    let hung = || setup().setting("PreemptInBuffers", 0).setting("ReportHangs", HANGS);
+    stage.play(hung(), |scene| packet_hang(scene, node)).context("a packet engine hangs")?;
+    if stage.rung() == 0 {
+        return Ok(());
+    }
+    stage.play(hung(), queue_hang).context("a hardware-scheduled engine hangs")
+}
+
+/// The first reset is the one that user mode forces.
+fn setup() -> Setup {
+    let setup = Setup::default().resets(1).setting("IdleMilliseconds", 0).windows(|w| w.tdr.delay = 5 * SECOND);
+    setup.with_driver(deaf_until_reset).breaks(&["NT-INT-STORM", "DXG-ISR-DISMISS"])
+}
+
+/// The driver hears nothing any more, until the adapter's reset.
+fn deafen(scene: &Scene) {
+    scene.world.os.run(|| set_deaf(true));
+    listen(scene);
+}
+
+/// Resets the adapter, and has work done. What the driver has said since it was deafened.
+fn reset(scene: &Scene, control: &Raw) -> anyhow::Result<Vec<Said>> {
+    same("what was said", said(scene), vec![])?;
+    same("the escape", force(control, None), STATUS_SUCCESS)?;
+    let recovery = recovered(scene, 1)?.remove(0);
+    same("what", (recovery.what, recovery.reason), (What::Adapter, Reason::Forced))?;
+    works(scene)?;
+    same("recoveries", scene.adapter().recoveries().len(), 1)?;
+    Ok(said(scene))
+}
+
+/// The preemption of the node that was asked for last, where its answer is not known.
+fn unanswered(scene: &Scene, node: u32) -> Option<u32> {
+    let journal = scene.adapter().packet_journal(node);
+    journal.iter().rev().find_map(|event| match event {
+        PacketEvent::Preempting { request } => Some(Some(*request)),
+        PacketEvent::Preempted { .. } => Some(None),
+        _ => None,
+    })?
+}
+
+/// Two processes' packets on a node: one runs for ever, and is preempted for the other one.
+fn two<'a>(scene: &Scene, raws: &'a [Raw; 2], node: u32) -> anyhow::Result<[Hog<'a>; 2]> {
+    let hogs = [Hog::new(scene, &raws[0], &[node])?, Hog::new(scene, &raws[1], &[node])?];
+    hogs[0].spin(node, 0)?;
+    hogs[0].begins(scene, 0)?;
+    deafen(scene);
+    hogs[1].spin(node, 0)?;
+    Ok(hogs)
+}
+
+fn answer(scene: &Scene, node: u32) -> Played {
+    let (control, raws) = (controller(scene)?, [client(scene, "runs")?, client(scene, "waits")?]);
+    let _hogs = two(scene, &raws, node)?;
+    scene.until("a preemption", || Ok(unanswered(scene, node).is_some()))?;
+    std::thread::park_timeout(SOON);
+    let asked = unanswered(scene, node).context("the preemption was answered")?;
+    let said = reset(scene, &control)?;
+    ensure!(!said.contains(&Said::Preempted(node, asked)), "behind the reset: {said:?}");
+    Ok(())
+}
+
+fn fault(scene: &Scene, node: u32) -> Played {
+    let (control, raw) = (controller(scene)?, client(scene, "faults")?);
+    let hog = Hog::new(scene, &raw, &[node])?;
+    let nowhere = Fill { address: 0x7FFF_0000_0000, length: 8, pattern: 0, reserved: 0 }.to_packet();
+    hog.spin_before(node, 0, &[nowhere])?;
+    hog.begins(scene, 0)?;
+    let last = super::packets::last_submitted(&scene.adapter().packet_journal(node))?;
+    deafen(scene);
+    hog.end(0)?;
+    std::thread::park_timeout(SOON);
+    let said = reset(scene, &control)?;
+    ensure!(!said.contains(&Said::Faulted(node, last)), "behind the reset: {said:?}");
+    Ok(())
+}
+
+fn packet_hang(scene: &Scene, node: u32) -> Played {
+    let (control, raws) = (controller(scene)?, [client(scene, "hangs")?, client(scene, "waits")?]);
+    let _hogs = two(scene, &raws, node)?;
+    scene.until("a preemption", || Ok(unanswered(scene, node).is_some()))?;
+    std::thread::park_timeout(SAYS);
+    let said = reset(scene, &control)?;
+    ensure!(!said.contains(&Said::Hung), "behind the reset: {said:?}");
+    Ok(())
+}
+
+fn queue_hang(scene: &Scene) -> Played {
+    let (control, raw) = (controller(scene)?, client(scene, "hangs")?);
+    let _spinner = Spinner::new(scene, &raw)?;
+    deafen(scene);
+    let begun = scene.world.os.begin_suspension(scene.adapter(), &raw.process);
+    same("suspensions under way", begun.pending, 1)?;
+    std::thread::park_timeout(SAYS);
+    let said = reset(scene, &control)?;
+    ensure!(!said.contains(&Said::Hung), "behind the reset: {said:?}");
+    Ok(())
+}
