@@ -277,14 +277,9 @@ impl<H: Host> Core<H> {
         let mut clock = None;
         (exec.looked, exec.rests) = (None, self.pace.rests());
         if let Some(queue) = job.queue {
-            let bindings = queue.bindings.load(Ordering::Acquire);
-            if bindings != exec.bindings {
-                // What waits in a fence's list for the old ring leaves it.
-                abandon(queue, exec);
-                *exec = Exec { bindings, binding: queue.binding(), ..Exec::new() };
-                if queue.user_mode {
-                    queue.take_over(bindings);
-                }
+            take_rings_over(at.gpu, queue, exec);
+            if exec.is_aside {
+                return Ok(if exec.wait.is_some() { Outcome::Parked } else { Outcome::Drained });
             }
         }
         loop {
@@ -358,7 +353,12 @@ impl<H: Host> Core<H> {
         exec.remember();
         let fetched = match burst.fetch(&mut gpu.mmu(node, space, &mut self.tlb), exec) {
             Ok(fetched) => fetched,
-            Err(NoPacket::Drained) => return Ok(Some(Outcome::Drained)),
+            Err(NoPacket::Drained) => {
+                return Ok(match job.queue {
+                    Some(queue) if queue.has_next_ring() => leaves_ring(queue, exec),
+                    _ => Some(Outcome::Drained),
+                });
+            }
             // A queue without a connected doorbell may have lost its ring: user mode may free it. Then the queue
             // has nothing to run and is no longer watched. Connecting a doorbell makes the engine look at the queue
             // again.
@@ -587,6 +587,40 @@ fn is_asked<H: Host>(node: &Node<H>, turn: u64) -> bool {
 }
 
 /// Returns whether the job's queue has no connected doorbell. `false` for a job without a queue.
+/// Takes over how the rings of `queue` have changed since its last turn. In another ring than it was the stream begins at
+/// position 0, and what waits in a fence's list for the old one leaves that.
+fn take_rings_over<H: Host>(gpu: &Gpu<H>, queue: &Queue<H>, exec: &mut Exec<FenceRef<H>>) {
+    let bindings = queue.bindings.load(Ordering::Acquire);
+    if bindings == exec.bindings {
+        return;
+    }
+    let first = queue.first_ring();
+    if first.number != exec.ring {
+        let keeps = gpu.mutation.is(Mutation::NextRingGoesOn);
+        let consumed = if keeps { exec.consumed } else { 0 };
+        abandon(queue, exec);
+        *exec = Exec { ring: first.number, binding: first.binding, consumed, ..Exec::new() };
+        gpu.show_ring(queue, first.binding);
+    }
+    exec.bindings = bindings;
+    exec.is_aside = first.is_aside && !gpu.mutation.is(Mutation::RunsAside);
+    if queue.user_mode {
+        queue.take_over(bindings, exec.retired());
+    }
+}
+
+/// The ring has nothing more, and another one stands behind it. What was published in front of that one is seen by a
+/// look behind its sight: `None`, the caller looks again. Behind that the stream comes off, and its next turn is in the
+/// next ring.
+fn leaves_ring<H: Host>(queue: &Queue<H>, exec: &mut Exec<FenceRef<H>>) -> Option<Outcome> {
+    if exec.last_look != Some(exec.consumed) {
+        (exec.last_look, exec.looked) = (Some(exec.consumed), None);
+        return None;
+    }
+    queue.leave_ring(exec.ring);
+    Some(Outcome::Budget)
+}
+
 fn is_watched_only<H: Host>(job: &Job<'_, H>) -> bool {
     job.queue.is_some_and(|queue| queue.connected.load(Ordering::Acquire) == 0)
 }
