@@ -63,6 +63,7 @@ pub const TABLE: &[Broken] = &[
     image("NoScanAtConnect", doorbells::no_look_at_connect, &["DB-04"]),
     row("ReusesDoorbellEarly", doorbells::reused_early, &["DB-08"]),
     image("SharesDoorbellPage", doorbells::one_page, &["two doorbells of one node"]),
+    image("ForgetsOldRing", doorbells::old_ring_forgotten, &["DB-67"]),
     image("FailsDisconnect", doorbells::fails_disconnect, &["DB-20"]),
     row("BindsAtCreate", doorbells::bound_at_create, &["DB-08"]),
     row("CompletesSilently", doorbells::completes_silently, &["DB-46"]),
