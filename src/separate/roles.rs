@@ -12,7 +12,7 @@ pub use attack::keep;
 use std::ptr;
 use std::time::{Duration, Instant};
 use umd_core::ffi::FpUmdTable;
-use umd_core::ffi::types::FP_KIND_SYSTEM;
+use umd_core::ffi::types::{FP_KIND_SYSTEM, FP_OPEN_KERNEL_MODE};
 use wddm_abi::NTSTATUS;
 
 /// Longer than anything takes that comes.
@@ -119,6 +119,7 @@ pub fn play(role: &str, here: &Here) -> Result<()> {
         "late" => late(here),
         "share" => share(here),
         "trips" => trips(here),
+        "older" => older(here),
         "demo-a" => part("A", &Lines(here), &|| here.open()),
         "demo-b" => part("B", &Lines(here), &|| here.open()),
         "foreign" => attack::foreign(),
@@ -263,6 +264,28 @@ fn late(here: &Here) -> Result<()> {
     ensure!(fence.value()? == 0, "the work is done already");
     std::mem::forget((from, to, fence, queue, device, adapter));
     Ok(())
+}
+
+/// A driver that knows kernel-mode submission alone: it stores and signals, in turns with the case.
+fn older(here: &Here) -> Result<()> {
+    const ROUNDS: u64 = 50;
+    let adapter = Adapter::open(here.table, (here.inside)(), None, FP_OPEN_KERNEL_MODE, 0)?;
+    let device = adapter.device()?;
+    let queue = device.queue(0, RING, 0, 0)?;
+    let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+    let at = memory.gpu_va()?;
+    say("ready");
+    let fence = device.open_fence(listen()?.parse()?, false)?;
+    for round in 1..=ROUNDS {
+        queue.run(|list| {
+            list.wait(&fence, 2 * round - 1)?;
+            list.store(at, round)?;
+            list.signal(&fence, 2 * round)
+        })?;
+    }
+    queue.wait(0, PATIENCE)?;
+    say(&format!("memory {}, mode {}", memory.read_u64(0)?, queue.info()?.mode));
+    hear("end")
 }
 
 /// Times submissions, each until it is seen to be done: as many means of 32 in a row as the case says, until that is 0.

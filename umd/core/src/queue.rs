@@ -302,9 +302,8 @@ impl<T: Thunks> Queue<T> {
         let device = &self.device;
         let alive = || if device.is_alive() { Ok(()) } else { Err(UmdError::DeviceLost { state: device.state() }) };
         wait::sliced(device.os(), fence.object(device.handle()), value, timeout, alive)?;
-        // A reset signals the fence with its largest value; that is no progress.
-        let lost = fence.value.may_be_lost() && value != u64::MAX;
-        if lost || !fence.value.has_reached(value) { alive() } else { Ok(()) }
+        // A reset signals the fence with its largest value; that is no progress, not even to that value.
+        if fence.value.may_be_lost() || !fence.value.has_reached(value) { alive() } else { Ok(()) }
     }
 
     /// Destroys what is behind the queue and makes it anew: what an application does after [`UmdError::QueueLost`].
