@@ -41,7 +41,8 @@ fn load(scene: &Scene, thread: u64, done: &AtomicU64) -> Played {
         let begun = Instant::now();
         let waited = queue.wait(progress, Some(PATIENCE));
         ensure!(begun.elapsed() < PATIENCE / 2, "behind {refused}: a wait took {:?}: {waited:?}", begun.elapsed());
-        ensure!(waited.is_err(), "behind {refused}: a wait for {progress:#x} succeeded, of {made} submissions");
+        let now = queue.progress();
+        ensure!(waited.is_err(), "behind {refused}: a wait for {progress:#x} succeeded, of {made} submissions: {now:?}");
     }
     Ok(())
 }

@@ -302,8 +302,11 @@ impl<T: Thunks> Queue<T> {
         let device = &self.device;
         let alive = || if device.is_alive() { Ok(()) } else { Err(UmdError::DeviceLost { state: device.state() }) };
         wait::sliced(device.os(), fence.object(device.handle()), value, timeout, alive)?;
-        // A reset signals the fence with its largest value; that is no progress, not even to that value.
-        if fence.value.may_be_lost() || !fence.value.has_reached(value) { alive() } else { Ok(()) }
+        // A reset signals the fence with its largest value, and in the place of one that is gone there is anything: more
+        // than was submitted is no progress.
+        let last = self.last.load(Ordering::Acquire);
+        let lost = fence.value.may_be_lost() || fence.value.near(last) > last;
+        if lost || !fence.value.has_reached(value) { alive() } else { Ok(()) }
     }
 
     /// Destroys what is behind the queue and makes it anew: what an application does after [`UmdError::QueueLost`].
