@@ -27,6 +27,7 @@ mod room;
 mod schedule;
 mod together;
 
+pub use crowd::crowd;
 pub(super) use idle::{MODELS, idle_queue};
 pub use room::{ABORT, KernelQueue, Memory, NOTIFY, RETRY, RingQueue, Room};
 pub(super) use room::{CONNECTED, HardwareQueue};

@@ -42,7 +42,10 @@ fn load(scene: &Scene, thread: u64, done: &AtomicU64) -> Played {
         let waited = queue.wait(progress, Some(PATIENCE));
         ensure!(begun.elapsed() < PATIENCE / 2, "behind {refused}: a wait took {:?}: {waited:?}", begun.elapsed());
         let now = queue.progress();
-        ensure!(waited.is_err(), "behind {refused}: a wait for {progress:#x} succeeded, of {made} submissions: {now:?}");
+        ensure!(
+            waited.is_err(),
+            "behind {refused}: a wait for {progress:#x} succeeded, of {made} submissions: {now:?}"
+        );
     }
     Ok(())
 }
