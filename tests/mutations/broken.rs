@@ -105,7 +105,6 @@ pub const TABLE: &[Broken] = &[
     row("TestsUnmeasured", testing::tests_unmeasured, &["BI-20"]),
     row("BuildsAnything", testing::builds_anything, &["BI-20"]),
     row("TestProgressMissing", testing::test_progress_missing, &["BI-20"]),
-    row("FencesStayUnmapped", fences::stay_unmapped, &["RP-14"]),
     row("LeaksAtRudeExits", start::leaks_with_device, &["PT-41"]),
     // What shows that fuzzers can find something.
     row("LeaksBesideThunks", start::leaks_with_device, &["the fuzzer thunks"]),

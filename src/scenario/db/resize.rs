@@ -1,8 +1,8 @@
 //! `ResizeRingBufferOperation`: a doorbell that is made again, with another ring.
 //!
 //! A header says of the flag that a doorbell is being recreated for a queue with a new, resized ring, and no page says
-//! more. Chosen: what is published in the old ring runs first, a wait that is not met included; positions in the new one
-//! start at 0; user mode keeps the old ring for as long; the doorbell may be destroyed before or behind the creation.
+//! more. Chosen: what is published in the old ring runs first, a wait that is not met included; positions in the new
+//! one start at 0; user mode keeps the old ring for as long; the doorbell may be destroyed before or behind the creation.
 
 use super::{CONNECTED, RingQueue, Room, denied, raw, store};
 use crate::scenario::stage::PATIENCE;
@@ -96,7 +96,7 @@ fn resized(scene: &Scene, way: Way) -> Played {
         same("what the old ring stored", word(8)?, 0)?;
         raw.signal_cpu(room.device, &[(gate.handle, 1)])?;
     } else {
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::park_timeout(Duration::from_millis(20));
         same("progress before the wait is met", new.progress()?, first)?;
         same("what is stored before the wait is met", word(0)?, 0)?;
         raw.signal_cpu(room.device, &[(gate.handle, 1)])?;

@@ -34,8 +34,8 @@ fn load(scene: &Scene, thread: u64, done: &AtomicU64) -> Played {
     // Of a device that is gone no call takes work, and none waits.
     // A doorbell reads ABORT soon behind its device's error.
     scene.until("a refusal of work", || Ok(queue.run(|list| list.store(at, 1)).is_err()))?;
-    // The fences of a lost device read as passed; a wait ends at once, and tells the loss. What was refused last may have
-    // run all the same.
+    // The fences of a lost device read as passed; a wait ends at once, and tells the loss. What was refused last may
+    // have run all the same.
     let made = queue.progress()?.1;
     for progress in [made + 100, u64::MAX] {
         let begun = Instant::now();

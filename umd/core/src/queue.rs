@@ -302,8 +302,8 @@ impl<T: Thunks> Queue<T> {
         let device = &self.device;
         let alive = || if device.is_alive() { Ok(()) } else { Err(UmdError::DeviceLost { state: device.state() }) };
         wait::sliced(device.os(), fence.object(device.handle()), value, timeout, alive)?;
-        // A reset signals the fence with its largest value, and in the place of one that is gone there is anything: more
-        // than was submitted is no progress.
+        // A reset signals the fence with its largest value, and in the place of one that is gone there is anything:
+        // more than was submitted is no progress.
         let last = self.last.load(Ordering::Acquire);
         let lost = fence.value.may_be_lost() || fence.value.near(last) > last;
         if lost || !fence.value.has_reached(value) { alive() } else { Ok(()) }

@@ -1,10 +1,11 @@
 //! Another ring for a user-mode queue.
 //!
 //! The doorbell is destroyed, and made again with `ResizeRingBufferOperation` and the new ring. The kernel-mode driver
-//! executes what is published in the old ring first, and begins the new one at position 0. So the old ring is kept until
-//! its read pointer has come to its write pointer: nothing of it is read or written then.
+//! executes what is published in the old ring first, and begins the new one at position 0. So the old ring is kept
+//! until its read pointer has come to its write pointer: nothing of it is read or written then.
 //!
-//! Source: d3dukmdt.h, `D3DKMT_CREATE_DOORBELL_FLAGS`: a doorbell is being recreated for this queue with a resized ring.
+//! Source: d3dukmdt.h, `D3DKMT_CREATE_DOORBELL_FLAGS`: a doorbell is being recreated for this queue with a resized
+//! ring.
 //! Chosen: that a destruction comes first, since a queue has one doorbell; and that the last queued value is stored
 //! again, since nothing says with which value the new word begins.
 #![forbid(unsafe_code)]
@@ -45,8 +46,8 @@ impl<T: Thunks> UserLane<T> {
     /// Gives the queue a ring of `size` bytes. `last` is the progress value of the last submission.
     ///
     /// # Errors
-    /// [`UmdError::InvalidArgument`] for a size that is no ring's; [`UmdError::Timeout`] when rings of the resizes before
-    /// have too much work left; [`UmdError::NoMemory`], [`UmdError::Thunk`]: the queue has its old ring.
+    /// [`UmdError::InvalidArgument`] for a size that is no ring's; [`UmdError::Timeout`] when the rings of two resizes
+    /// before have work left; [`UmdError::NoMemory`], [`UmdError::Thunk`]: the queue has its old ring.
     /// [`UmdError::QueueLost`] when the doorbell could not be made again.
     pub fn resize(&mut self, device: &Arc<Device<T>>, size: u64, last: u64) -> Result<(), UmdError> {
         Geometry::new(size).map_err(|_| UmdError::InvalidArgument("ring size"))?;

@@ -5,6 +5,7 @@
 //! inside a command buffer, inside an operation ([`crate::exec`]).
 
 use super::outcome::Outcome;
+use super::rings::{leaves_ring, take_rings_over};
 use super::{Core, Step};
 use crate::address_space::{AddressSpace, EVERY_PROCESS};
 use crate::command_processor::{FenceRef, Job};
@@ -587,40 +588,6 @@ fn is_asked<H: Host>(node: &Node<H>, turn: u64) -> bool {
 }
 
 /// Returns whether the job's queue has no connected doorbell. `false` for a job without a queue.
-/// Takes over how the rings of `queue` have changed since its last turn. In another ring than it was the stream begins at
-/// position 0, and what waits in a fence's list for the old one leaves that.
-fn take_rings_over<H: Host>(gpu: &Gpu<H>, queue: &Queue<H>, exec: &mut Exec<FenceRef<H>>) {
-    let bindings = queue.bindings.load(Ordering::Acquire);
-    if bindings == exec.bindings {
-        return;
-    }
-    let first = queue.first_ring();
-    if first.number != exec.ring {
-        let keeps = gpu.mutation.is(Mutation::NextRingGoesOn);
-        let consumed = if keeps { exec.consumed } else { 0 };
-        abandon(queue, exec);
-        *exec = Exec { ring: first.number, binding: first.binding, consumed, ..Exec::new() };
-        gpu.show_ring(queue, first.binding);
-    }
-    exec.bindings = bindings;
-    exec.is_aside = first.is_aside && !gpu.mutation.is(Mutation::RunsAside);
-    if queue.user_mode {
-        queue.take_over(bindings, exec.retired());
-    }
-}
-
-/// The ring has nothing more, and another one stands behind it. What was published in front of that one is seen by a
-/// look behind its sight: `None`, the caller looks again. Behind that the stream comes off, and its next turn is in the
-/// next ring.
-fn leaves_ring<H: Host>(queue: &Queue<H>, exec: &mut Exec<FenceRef<H>>) -> Option<Outcome> {
-    if exec.last_look != Some(exec.consumed) {
-        (exec.last_look, exec.looked) = (Some(exec.consumed), None);
-        return None;
-    }
-    queue.leave_ring(exec.ring);
-    Some(Outcome::Budget)
-}
-
 fn is_watched_only<H: Host>(job: &Job<'_, H>) -> bool {
     job.queue.is_some_and(|queue| queue.connected.load(Ordering::Acquire) == 0)
 }

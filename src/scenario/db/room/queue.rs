@@ -54,7 +54,7 @@ impl<'a> RingQueue<'a> {
         Ok(queue)
     }
 
-    /// The same queue with a ring of `ring_size` bytes and a doorbell that was created with `ResizeRingBufferOperation`.
+    /// The same queue with a ring of `ring_size` bytes and a doorbell that is created with `ResizeRingBufferOperation`.
     ///
     /// # Errors
     /// When a step fails.
