@@ -2,7 +2,8 @@
 //!
 //! A header says of the flag that a doorbell is being recreated for a queue with a new, resized ring, and no page says
 //! more. Chosen: what is published in the old ring runs first, a wait that is not met included; positions in the new
-//! one start at 0; user mode keeps the old ring for as long; the doorbell may be destroyed before or behind the creation.
+//! one start at 0; user mode keeps the old ring for as long; the old doorbell may be destroyed before the creation or
+//! behind it.
 
 use super::{CONNECTED, RingQueue, Room, denied, raw, store};
 use crate::scenario::stage::PATIENCE;

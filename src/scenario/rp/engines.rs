@@ -98,8 +98,9 @@ fn at_the_rotation(stage: &Stage) -> Played {
             let progress = queue.submit_through(&[])?;
             queue.wait(scene, progress)?;
             let (progress, mut status) = std::thread::scope(|scope| {
+                // Whether or not the driver has let go of it already.
                 let before = disconnections();
-                scope.spawn(|| scene.world.os.disconnect_doorbells(scene.adapter(), false));
+                scope.spawn(|| scene.world.os.disconnect_doorbells(scene.adapter(), true));
                 scene.until_now("a disconnection", || Ok(disconnections() > before))?;
                 let begun = Instant::now();
                 while begun.elapsed() < ROTATION + SPREAD - Duration::from_micros(5) * round {
