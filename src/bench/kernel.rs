@@ -21,7 +21,7 @@ const QUEUES: Figure =
 
 const TRIP: Figure = Figure {
     name: "kernel-round-trip",
-    about: "a submission through the kernel, until its progress is seen; beside one by doorbell of the same driver",
+    about: "a submission through the kernel, until it is done; beside one by doorbell of the same driver",
     unit: "ns",
     limit: "by doorbell",
     better: Better::Lower,
