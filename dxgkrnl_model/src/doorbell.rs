@@ -10,6 +10,11 @@
 //! and stays; and it is a page of memory (contiguous memory, pages for an MDL, memory on the device), never pool, since
 //! user mode can write all of it. Rings are named to the driver by the handle of `DxgkDdiCreateAllocation`, or by the
 //! device's own where the personality says so. `DxgkCbDisconnectDoorbell` rotates before it returns and calls no DDI.
+//!
+//! Chosen, since a header says no more of `ResizeRingBufferOperation` than that a doorbell is being recreated with a
+//! resized ring: with the flag a doorbell may be created behind the destruction of the queue's last one, or beside it;
+//! never beside two. Its last queued value begins with that of the old one. The old ring stays resident as long as user
+//! mode wants it to: it says by the flag that it keeps it.
 
 pub(crate) mod callbacks;
 mod pages;
@@ -110,7 +115,8 @@ impl Doorbell {
         if !queue.is_user_mode() || request.private.len() > PRIVATE_MAX {
             return Err(ntstatus::STATUS_INVALID_PARAMETER);
         }
-        if queue.doorbell().is_some() {
+        // One beside it may be on its way: the driver decides between the two.
+        if queue.doorbells().len() > usize::from(request.resize) {
             return Err(ntstatus::STATUS_INVALID_PARAMETER);
         }
         let rings = Rings::hold(request).ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
@@ -128,7 +134,9 @@ impl Doorbell {
         let status_slot = part.doorbells.slot(part, true).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         let queued_slot = part.doorbells.slot(part, false).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         crate::raw::store(status_slot.kernel, RETRY.0 as u64);
-        crate::raw::store(queued_slot.kernel, queue.progress().value());
+        // Behind a resize the work in the old ring is still queued.
+        let queued = if request.resize { queue.told() } else { 0 };
+        crate::raw::store(queued_slot.kernel, queued.max(queue.progress().value()));
         let handle = KernelHandle::reserve();
         let made = create_in_driver(queue, request, &handle);
         let doorbell = Arc::new(Self {
@@ -150,7 +158,7 @@ impl Doorbell {
             return Err(status);
         }
         doorbell.handle.bind(KernelObject::Doorbell(Arc::downgrade(&doorbell)));
-        queue.set_doorbell(&doorbell);
+        queue.add_doorbell(&doorbell);
         Ok(doorbell)
     }
 
@@ -388,6 +396,7 @@ impl Doorbell {
         }
         self.queue.judge_queued();
         self.disconnect(RETRY);
+        self.queue.note_told(self.last_queued());
         // Before the handle goes: the driver's callback finds one or the other.
         self.going.store(true, Ordering::Release);
         let driver = self.driver.swap(0, Ordering::AcqRel);

@@ -8,7 +8,7 @@
 //! Chosen: the progress fence of a user-mode queue is native; that of a kernel-mode queue is native where the driver
 //! has native fences, unless the personality says otherwise.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use nt_model::Machine;
@@ -95,7 +95,10 @@ pub(crate) struct HwQueue {
     progress_handle: AtomicU32,
     user_handle: AtomicU32,
     log: FenceLog,
-    doorbell: Lock<Option<Weak<Doorbell>>>,
+    /// One, and a second one while the ring is being resized: the last is the newest.
+    doorbells: Lock<Vec<Weak<Doorbell>>>,
+    /// What user mode had queued last when a doorbell was destroyed.
+    told: AtomicU64,
     commands: Commands,
     flights: Lock<Vec<Flight>>,
     /// What the watch saw last: last queued value, progress, since when.
@@ -213,7 +216,8 @@ impl HwQueue {
             progress_handle: AtomicU32::new(progress_handle),
             user_handle: AtomicU32::new(0),
             log: FenceLog::new(),
-            doorbell: Lock::new(Rank::Registry, None),
+            doorbells: Lock::new(Rank::Registry, Vec::new()),
+            told: AtomicU64::new(0),
             commands: Commands::new(),
             flights: Lock::new(Rank::Object, Vec::new()),
             watch: Lock::new(Rank::Log, crate::recovery::QueueWatch::default()),
@@ -313,19 +317,38 @@ impl HwQueue {
         &self.commands
     }
 
-    /// Its doorbell, if it has one.
-    pub(crate) fn doorbell(&self) -> Option<Arc<Doorbell>> {
-        self.doorbell.lock().as_ref().and_then(Weak::upgrade).filter(|doorbell| doorbell.is_alive())
+    /// Its doorbells, the newest last: one at most, and two while the ring is being resized.
+    pub(crate) fn doorbells(&self) -> Vec<Arc<Doorbell>> {
+        let all: Vec<_> = self.doorbells.lock().iter().filter_map(Weak::upgrade).collect();
+        all.into_iter().filter(|doorbell| doorbell.is_alive()).collect()
     }
 
-    pub(crate) fn set_doorbell(&self, doorbell: &Arc<Doorbell>) {
-        *self.doorbell.lock() = Some(Arc::downgrade(doorbell));
+    /// The newest doorbell, if it has one.
+    pub(crate) fn doorbell(&self) -> Option<Arc<Doorbell>> {
+        self.doorbells().pop()
+    }
+
+    pub(crate) fn add_doorbell(&self, doorbell: &Arc<Doorbell>) {
+        let mut doorbells = self.doorbells.lock();
+        doorbells.retain(|old| old.upgrade().is_some_and(|old| old.is_alive()));
+        doorbells.push(Arc::downgrade(doorbell));
+    }
+
+    /// Keeps what user mode has queued last by a doorbell that goes.
+    pub(crate) fn note_told(&self, last_queued: u64) {
+        self.told.fetch_max(last_queued, Ordering::AcqRel);
+    }
+
+    /// What user mode has ever said that it queued last.
+    pub(crate) fn told(&self) -> u64 {
+        let told = self.told.load(Ordering::Acquire);
+        self.doorbells().iter().map(|doorbell| doorbell.last_queued()).fold(told, u64::max)
     }
 
     /// The value that its progress fence has when everything that was queued is done.
     pub(crate) fn last_queued(&self) -> u64 {
         if self.is_user_mode() {
-            return self.doorbell().map_or(0, |doorbell| doorbell.last_queued());
+            return self.doorbells().iter().map(|doorbell| doorbell.last_queued()).max().unwrap_or(0);
         }
         self.flights.lock().iter().map(|flight| flight.progress).max().unwrap_or(0)
     }
@@ -333,10 +356,12 @@ impl HwQueue {
     /// Looks whether user mode tells what it queues: progress beyond the last queued value is a fault of the user-mode
     /// driver, reported once.
     pub(crate) fn judge_queued(&self) {
-        let Some(doorbell) = self.doorbell().filter(|_| self.is_user_mode()) else { return };
+        if !self.is_user_mode() || self.doorbell().is_none() {
+            return;
+        }
         // In this order: user mode stores the value before anything shows the work to the GPU.
         let progress = self.progress.value();
-        let queued = doorbell.last_queued();
+        let queued = self.last_queued();
         let is_wrong = progress > queued && self.context.device().usable().is_ok();
         if is_wrong && !self.is_untold.swap(true, Ordering::AcqRel) {
             let process = self.context.device().process().process().map_or(0, |process| process.nt().id());
@@ -458,7 +483,7 @@ impl HwQueue {
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn drain(self: &Arc<Self>) {
         let adapter = self.adapter();
-        if let Some(doorbell) = self.doorbell() {
+        for doorbell in self.doorbells() {
             doorbell.disconnect(wddm_abi::D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
         }
         if self.is_user_mode() {
@@ -492,7 +517,7 @@ impl HwQueue {
         self.commands.drop_all();
         let old = std::mem::take(&mut *self.flights.lock());
         drop(old);
-        if let Some(doorbell) = self.doorbell() {
+        for doorbell in self.doorbells() {
             doorbell.disconnect(wddm_abi::D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_ABORT);
         }
     }

@@ -138,7 +138,7 @@ impl Os {
     pub fn disconnect_doorbells(&self, adapter: &Arc<Adapter>, all: bool) {
         let _inside = self.kernel().enter();
         let retry = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY;
-        for doorbell in adapter.scheduler.queues().iter().filter_map(|queue| queue.doorbell()) {
+        for doorbell in adapter.scheduler.queues().iter().flat_map(|queue| queue.doorbells()) {
             if all {
                 doorbell.disconnect_if(retry, |_| true);
             } else {

@@ -99,7 +99,7 @@ pub(crate) struct Power {
 fn to_f1(adapter: &Arc<Adapter>, node: u32) {
     let doorbells = || {
         let queues = adapter.scheduler.queues().into_iter();
-        queues.filter(|queue| queue.context().node() == node).filter_map(|queue| queue.doorbell())
+        queues.filter(|queue| queue.context().node() == node).flat_map(|queue| queue.doorbells())
     };
     for doorbell in doorbells() {
         doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);

@@ -94,8 +94,17 @@ pub(super) struct Submissions {
 impl Submissions {
     /// Queues that submit what `record` records.
     pub(super) fn queues(process: &Resident, record: impl Fn(&mut List) -> Result<(), Refused>) -> Result<Vec<Self>> {
+        Self::queues_with(process, 0, record)
+    }
+
+    /// The same, with these flags.
+    pub(super) fn queues_with(
+        process: &Resident,
+        flags: u32,
+        record: impl Fn(&mut List) -> Result<(), Refused>,
+    ) -> Result<Vec<Self>> {
         let new = |_| {
-            let queue = process.device.queue(0, RING, 0, 0)?;
+            let queue = process.device.queue(0, RING, flags, 0)?;
             let mut list = queue.list()?;
             record(&mut list)?;
             Ok(Self { queue, list, last: 0 })

@@ -19,10 +19,14 @@
 //! | `bulk.rs` | fills and copies |
 //! | `wake.rs`, `idle.rs` | the CPU is woken, the engine is woken, nothing is awake |
 //! | `interrupts.rs`, `parked.rs` | what must not be done |
+//! | `doorbells.rs`, `crowd.rs` | connections, notifications, F1; many queues |
+//! | `separate.rs` | a client in a Linux process of its own |
 //! | `kernel.rs`, `resets.rs` | submissions through the kernel; engines and adapters that are reset |
 
 mod alone;
 mod bulk;
+mod crowd;
+mod doorbells;
 mod hops;
 mod hot;
 mod idle;
@@ -33,6 +37,7 @@ mod parked;
 mod path;
 mod processors;
 mod resets;
+mod separate;
 mod statistics;
 #[path = "../../gpu/engine/tests/support/mod.rs"]
 mod support;
@@ -50,6 +55,7 @@ use processors::{Load, Pair, Pinned, pause};
 use rustix::thread::Pid;
 use statistics::{Round, Rounds, Taken};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wddm_abi::LUID;
 
@@ -70,6 +76,9 @@ pub fn all() -> impl Iterator<Item = &'static Benchmark> {
         idle::BENCHMARKS,
         interrupts::BENCHMARKS,
         parked::BENCHMARKS,
+        doorbells::BENCHMARKS,
+        crowd::BENCHMARKS,
+        separate::BENCHMARKS,
         kernel::BENCHMARKS,
         resets::BENCHMARKS,
     ]
@@ -127,7 +136,7 @@ const QUEUES: usize = 5;
 /// # Errors
 /// When the driver does not start or refuses work, or there are not two processors.
 pub fn play(benchmark: &Benchmark, form: &Form, settings: &[Assignment], options: Options) -> Result<Vec<Measured>> {
-    let bed = Bed::new(form, settings, options, Pair::find()?)?;
+    let bed = Bed::new(form, settings, options, Pair::find()?, |_| ())?;
     let measured = (benchmark.run)(&bed)?;
     bed.world.os.shut_down();
     Ok(measured)
@@ -150,13 +159,20 @@ struct Bed {
 }
 
 impl Bed {
-    fn new(form: &Form, settings: &[Assignment], options: Options, pair: Pair) -> Result<Self> {
+    fn new(
+        form: &Form,
+        settings: &[Assignment],
+        options: Options,
+        pair: Pair,
+        change: impl FnOnce(&mut Personality),
+    ) -> Result<Self> {
         let known = processors::threads()?;
         let mut personality = Personality::collecting();
         // Processes are hung on purpose.
         personality.tdr.process_limit = u32::MAX;
         // So are resets forced, by the escape that TdrTestMode allows.
         personality.tdr.test_mode = true;
+        change(&mut personality);
         let world = World::boot_with(form, personality, settings)?;
         let luid = world.adapter(setting::adapter_of_ours(settings))?.luid();
         let pinned = Pinned::to(pair.producer)?;
@@ -169,13 +185,24 @@ impl Bed {
 
     /// Another machine, on this rung and with these settings, whatever the caller's say of them.
     fn on_rung(&self, rung: u64, with: &[(&str, u64)]) -> Result<Self> {
+        self.with(rung, with, |_| ())
+    }
+
+    /// The same, with another Windows.
+    fn with(&self, rung: u64, with: &[(&str, u64)], change: impl FnOnce(&mut Personality) + Send) -> Result<Self> {
         let ours: Vec<_> =
             [("MaxRung", rung)].iter().chain(with).map(|(name, value)| ((*name).to_owned(), *value)).collect();
         let is_ours = |name: &str| ours.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
         let others = self.settings.iter().filter(|(name, _)| !is_ours(name)).cloned();
         let settings: Vec<_> = others.chain(ours.clone()).collect();
         // Threads begin where the one that makes them may be.
-        processors::on_either(self.pair, || Self::new(&self.form, &settings, self.options, self.pair))?
+        processors::on_either(self.pair, || Self::new(&self.form, &settings, self.options, self.pair, change))?
+    }
+
+    /// The adapter.
+    fn adapter(&self) -> Result<Arc<dxgkrnl_model::adapter::Adapter>> {
+        let mut adapters = self.world.os.adapters().into_iter();
+        adapters.find(|adapter| adapter.luid() == self.luid).context("the adapter")
     }
 
     /// The threads that work when nodes 0 and 1 are given work.

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use dxgkrnl_model::personality::Windows;
 use dxgkrnl_model::personality::family::READINGS;
 use fencepost::demo::audit::hold;
-use fencepost::scenario::{Deaths, LIMIT, Stage, Status, Storm, all, deaths, run as play, storm};
+use fencepost::scenario::{Deaths, LIMIT, Stage, Status, Storm, all, crowd, deaths, run as play, storm};
 use fencepost::setting::{Assignment, companions};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::Instant;
@@ -23,7 +23,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = rung, default_values_t = [0, 1, 2, 3])]
     rung: Vec<u32>,
     /// How many seeds draw, from 1 on: of `readings` a member of the family of Windows, beside the default and each
-    /// reading by itself; of `resets` and `kill` the moments
+    /// reading by itself; of `resets` and `kill` the moments; of `crowd` how often it is played
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     seeds: u64,
     #[command(flatten)]
@@ -42,6 +42,8 @@ enum Name {
     /// A thousand client processes that SIGKILL ends at random moments, and ten thousand that are terminated inside
     /// calls, shared out among the rungs and seeds
     Kill,
+    /// A thousand queues, a hundred submissions each, from eight threads on four doorbells, from each seed, on rung 3
+    Crowd,
 }
 
 /// The storm that is played from a seed: every other one with engines that do not come off command buffers.
@@ -74,6 +76,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         Name::Readings => readings(arguments),
         Name::Resets => resets(arguments),
         Name::Kill => kill(arguments),
+        Name::Crowd => many(arguments),
     }
 }
 
@@ -157,7 +160,7 @@ fn readings(arguments: &Arguments) -> Result<bool> {
 }
 
 fn resets(arguments: &Arguments) -> Result<bool> {
-    storms(arguments, &|stage| {
+    storms(arguments, &arguments.rung, &|stage| {
         let Storm { engines, adapters, .. } = storm_of(stage.seed());
         (format!("{engines} + {adapters} resets"), storm(stage, storm_of(stage.seed())))
     })
@@ -169,20 +172,31 @@ const DEATHS: Deaths = Deaths { killed: 1_000, terminated: 10_000, seed: 0 };
 fn kill(arguments: &Arguments) -> Result<bool> {
     // CAST: four rungs at most.
     let rounds = (arguments.rung.len() as u64 * arguments.seeds).max(1);
-    storms(arguments, &|stage| {
+    storms(arguments, &arguments.rung, &|stage| {
         let (killed, terminated) = (DEATHS.killed.div_ceil(rounds), DEATHS.terminated.div_ceil(rounds));
         let what = format!("{killed} killed + {terminated} terminated");
         (what, deaths(stage, Deaths { killed, terminated, seed: stage.seed() }))
     })
 }
 
+/// Queues, and submissions of each.
+const CROWD: (usize, usize) = (1_000, 100);
+
+fn many(arguments: &Arguments) -> Result<bool> {
+    ensure!(arguments.rung.contains(&3), "doorbells are on rung 3");
+    storms(arguments, &[3], &|stage| {
+        let (queues, times) = CROWD;
+        (format!("{queues} queues x {times}"), crowd(stage, queues, times))
+    })
+}
+
 /// Plays a storm on each rung from each seed; `play` returns what it was and how it went.
-fn storms(arguments: &Arguments, play: &dyn Fn(&Stage) -> (String, Result<()>)) -> Result<bool> {
+fn storms(arguments: &Arguments, rungs: &[u32], play: &dyn Fn(&Stage) -> (String, Result<()>)) -> Result<bool> {
     let wanted = wanted(arguments)?;
     ensure!(arguments.seeds != 0, "no seed is left to play");
     let form = arguments.mode.form()?;
     let (mut passed, mut failed) = (0, 0);
-    for rung in &arguments.rung {
+    for rung in rungs {
         for seed in 1..=arguments.seeds {
             let begun = Instant::now();
             let settings = settings(*rung, Windows::Default, wanted);

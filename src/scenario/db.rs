@@ -10,6 +10,7 @@
 //! | `db/together.rs` | several lists in one submission |
 //! | `db/pool.rs` | physical doorbells between processes |
 //! | `db/ring.rs` | rings, write pointers, retries |
+//! | `db/resize.rs` | a ring in place of another |
 //! | `db/kernel.rs` | kernel-mode queues |
 //! | `db/schedule.rs` | suspension, kernel-mode queues beside user-mode ones |
 //! | `db/room.rs` | queues and doorbells without the user-mode driver |
@@ -20,11 +21,13 @@ mod kernel;
 mod path;
 mod pool;
 pub(super) mod power;
+mod resize;
 mod ring;
 mod room;
 mod schedule;
 mod together;
 
+pub use crowd::crowd;
 pub(super) use idle::{MODELS, idle_queue};
 pub use room::{ABORT, KernelQueue, Memory, NOTIFY, RETRY, RingQueue, Room};
 pub(super) use room::{CONNECTED, HardwareQueue};
@@ -59,7 +62,7 @@ pub(super) const CASES: &[Scenario] = &joined::<
     {
         let [pool, ring, schedule] = [pool::CASES.len(), ring::CASES.len(), schedule::CASES.len()];
         let [idle, power, kernel] = [idle::CASES.len(), power::CASES.len(), kernel::CASES.len()];
-        let more = path::CASES.len() + crowd::CASES.len();
+        let more = path::CASES.len() + crowd::CASES.len() + resize::CASES.len();
         OWN.len() + pool + ring + schedule + kernel + idle + power + together::CASES.len() + more
     },
 >(&[
@@ -73,6 +76,7 @@ pub(super) const CASES: &[Scenario] = &joined::<
     together::CASES,
     path::CASES,
     crowd::CASES,
+    resize::CASES,
 ]);
 
 const OWN: &[Scenario] = &[

@@ -41,7 +41,7 @@ mod te;
 mod ws;
 mod xa;
 
-pub use db::{ABORT, Memory, NOTIFY, RETRY, RingQueue, Room};
+pub use db::{ABORT, Memory, NOTIFY, RETRY, RingQueue, Room, crowd};
 pub use forms::render_only;
 pub use groups::{GROUPS, Group};
 pub use pt::storm::{Deaths, play as deaths};

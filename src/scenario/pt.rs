@@ -93,6 +93,12 @@ const OWN: &[Scenario] = &[
         source: REACH,
         play: attack::forged,
     },
+    Scenario {
+        id: "PT-15",
+        title: "a process whose driver knows kernel-mode submission alone works with one that has doorbells",
+        source: "User-mode work submission, introduction (older guests know kernel-mode hardware queues only)",
+        play: end::older_beside_newer,
+    },
 ];
 
 /// A machine whose processes may be Linux processes.

@@ -12,7 +12,7 @@ pub use attack::keep;
 use std::ptr;
 use std::time::{Duration, Instant};
 use umd_core::ffi::FpUmdTable;
-use umd_core::ffi::types::FP_KIND_SYSTEM;
+use umd_core::ffi::types::{FP_KIND_SYSTEM, FP_OPEN_KERNEL_MODE};
 use wddm_abi::NTSTATUS;
 
 /// Longer than anything takes that comes.
@@ -118,6 +118,8 @@ pub fn play(role: &str, here: &Here) -> Result<()> {
         "leave" => leave(here),
         "late" => late(here),
         "share" => share(here),
+        "trips" => trips(here),
+        "older" => older(here),
         "demo-a" => part("A", &Lines(here), &|| here.open()),
         "demo-b" => part("B", &Lines(here), &|| here.open()),
         "foreign" => attack::foreign(),
@@ -262,6 +264,77 @@ fn late(here: &Here) -> Result<()> {
     ensure!(fence.value()? == 0, "the work is done already");
     std::mem::forget((from, to, fence, queue, device, adapter));
     Ok(())
+}
+
+/// A driver that knows kernel-mode submission alone: it stores and signals, in turns with the case.
+fn older(here: &Here) -> Result<()> {
+    const ROUNDS: u64 = 50;
+    let adapter = Adapter::open(here.table, (here.inside)(), None, FP_OPEN_KERNEL_MODE, 0)?;
+    let device = adapter.device()?;
+    let queue = device.queue(0, RING, 0, 0)?;
+    let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+    let at = memory.gpu_va()?;
+    say("ready");
+    let fence = device.open_fence(listen()?.parse()?, false)?;
+    for round in 1..=ROUNDS {
+        queue.run(|list| {
+            list.wait(&fence, 2 * round - 1)?;
+            list.store(at, round)?;
+            list.signal(&fence, 2 * round)
+        })?;
+    }
+    queue.wait(0, PATIENCE)?;
+    say(&format!("memory {}, mode {}", memory.read_u64(0)?, queue.info()?.mode));
+    hear("end")
+}
+
+/// Times submissions, each until it is seen to be done: as many means of 32 in a row as the case says, until that is 0.
+fn trips(here: &Here) -> Result<()> {
+    let mut played = Ok(());
+    // Entered once, not in each call: as in a real process.
+    (here.inside)().inside(&mut || played = trips_inside(here));
+    played
+}
+
+/// The thread is inside already.
+struct Stays;
+
+impl Inside for Stays {
+    fn inside(&self, f: &mut dyn FnMut()) {
+        f();
+    }
+}
+
+fn trips_inside(here: &Here) -> Result<()> {
+    const BATCH: u32 = 32;
+    let adapter = Adapter::open(here.table, Box::new(Stays), None, 0, 0)?;
+    let device = adapter.device()?;
+    let queue = device.queue(0, RING, 0, 0)?;
+    let mut list = queue.list()?;
+    list.nop(16)?;
+    let mut batch = || -> Result<f64> {
+        let begun = Instant::now();
+        for _ in 0..BATCH {
+            let value = queue.submit(&mut list)?;
+            let mut looks = 0_u32;
+            while queue.progress()?.0 < value {
+                looks += 1;
+                ensure!(looks != u32::MAX, "the queue does not go on");
+            }
+        }
+        Ok(begun.elapsed().as_nanos() as f64 / f64::from(BATCH))
+    };
+    batch()?;
+    say("connected");
+    loop {
+        let count: usize = listen()?.parse()?;
+        if count == 0 {
+            return Ok(());
+        }
+        batch()?;
+        let means = (0..count).map(|_| batch()).collect::<Result<Vec<_>>>()?;
+        say(&means.iter().map(f64::to_string).collect::<Vec<_>>().join(" "));
+    }
 }
 
 /// Submits fifty times, each when the one before is done, while another process takes the doorbell away.

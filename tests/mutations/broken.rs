@@ -63,6 +63,7 @@ pub const TABLE: &[Broken] = &[
     image("NoScanAtConnect", doorbells::no_look_at_connect, &["DB-04"]),
     row("ReusesDoorbellEarly", doorbells::reused_early, &["DB-08"]),
     image("SharesDoorbellPage", doorbells::one_page, &["two doorbells of one node"]),
+    image("ForgetsOldRing", doorbells::old_ring_forgotten, &["DB-67"]),
     image("FailsDisconnect", doorbells::fails_disconnect, &["DB-20"]),
     row("BindsAtCreate", doorbells::bound_at_create, &["DB-08"]),
     row("CompletesSilently", doorbells::completes_silently, &["DB-46"]),
@@ -105,6 +106,7 @@ pub const TABLE: &[Broken] = &[
     row("TestsUnmeasured", testing::tests_unmeasured, &["BI-20"]),
     row("BuildsAnything", testing::builds_anything, &["BI-20"]),
     row("TestProgressMissing", testing::test_progress_missing, &["BI-20"]),
+    row("LeaksAtRudeExits", start::leaks_with_device, &["PT-41"]),
     // What shows that fuzzers can find something.
     row("LeaksBesideThunks", start::leaks_with_device, &["the fuzzer thunks"]),
     row("LeaksBesideRings", start::leaks_with_device, &["the fuzzer rings"]),

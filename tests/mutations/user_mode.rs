@@ -19,6 +19,7 @@ pub const TABLE: &[(Mutation, &str, &str)] = &[
     (MapsLocalByPages, "CL-17", "local memory of"),
     (KnowsOneStatus, "CL-18", "what a submission says"),
     (TellsNothing, "DB-06", "what it says that it queued"),
+    (FreesOldRing, "DB-68", ""),
 ];
 
 fn noticed(mutation: Mutation, case: &str, says: &str) -> Result<(), Failed> {

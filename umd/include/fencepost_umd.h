@@ -555,6 +555,12 @@ extern int32_t fp_queue_progress(struct FpQueue *queue, uint64_t *completed, uin
 // now on. Progress values start again. STATUS_DEVICE_REMOVED when the device is in error: create another.
 extern int32_t fp_queue_recreate(struct FpQueue *queue, uint32_t flags);
 
+// Gives a user-mode queue a ring of `ring_size` bytes, a power of two. What was submitted before runs first, and
+// nothing waits for it; progress values go on. Command lists that were recorded for a larger ring may not fit.
+// STATUS_IO_TIMEOUT when the rings of two resizes before have work left: wait for some of it. STATUS_NOT_SUPPORTED
+// for a queue of another mode. STATUS_CONNECTION_ABORTED: the queue is lost, see fp_queue_recreate.
+extern int32_t fp_queue_resize(struct FpQueue *queue, uint64_t ring_size);
+
 // What the queue has counted.
 extern int32_t fp_queue_counters(struct FpQueue *queue, struct FpQueueCounters *counters);
 

@@ -459,6 +459,15 @@ impl Queue {
         self.client.call("fp_queue_recreate", |t| unsafe { (t.fp_queue_recreate)(self.raw, flags) })
     }
 
+    /// Gives the queue a ring of so many bytes.
+    ///
+    /// # Errors
+    /// Those of `fp_queue_resize`.
+    pub fn resize(&self, ring_size: u64) -> Result<()> {
+        // SAFETY: our object.
+        self.client.call("fp_queue_resize", |t| unsafe { (t.fp_queue_resize)(self.raw, ring_size) })
+    }
+
     /// Takes the trace: what was recorded and queued when, and how many events were lost.
     ///
     /// # Errors

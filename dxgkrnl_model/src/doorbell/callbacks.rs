@@ -75,7 +75,7 @@ fn find(
         let shared = reading.takes_driver().then(|| crate::os::shared_of(machine)).flatten()?;
         let queues = shared.adapters().into_iter().flat_map(|adapter| adapter.scheduler.queues());
         let number = arguments.hDoorbell.expose_provenance();
-        queues.filter_map(|queue| queue.doorbell()).find(|doorbell| doorbell.driver_handle() == number)
+        queues.flat_map(|queue| queue.doorbells()).find(|doorbell| doorbell.driver_handle() == number)
     })?;
     let queue = found.queue();
     let by_ours =

@@ -77,7 +77,7 @@ impl Sleep {
                 suspended.push(context.clone());
             }
         }
-        for doorbell in adapter.scheduler.queues().iter().filter_map(|queue| queue.doorbell()) {
+        for doorbell in adapter.scheduler.queues().iter().flat_map(|queue| queue.doorbells()) {
             doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
         }
         let taken = lost::take_out(adapter, loss);

@@ -126,7 +126,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
 fn disconnect(adapter: &Adapter, node: u32) -> usize {
     let queues = adapter.scheduler.queues().into_iter().filter(|queue| queue.context().node() == node);
     let doorbells: Vec<_> =
-        queues.filter_map(|queue| queue.doorbell()).filter(|doorbell| doorbell.is_connected()).collect();
+        queues.flat_map(|queue| queue.doorbells()).filter(|doorbell| doorbell.is_connected()).collect();
     for doorbell in &doorbells {
         doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
     }

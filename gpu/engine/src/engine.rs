@@ -28,6 +28,7 @@ mod pace;
 mod packets;
 mod ready;
 mod report;
+mod rings;
 mod step;
 mod stretch;
 mod sync;

@@ -93,9 +93,15 @@ pub(crate) struct Before {
 
 /// Where a stream is.
 pub(crate) struct Exec<F> {
-    /// The number of the ring's binding, as in the queue.
+    /// The number of the change of the queue's rings that was seen last.
     pub bindings: u64,
+    /// The number of the ring.
+    pub ring: u64,
     pub binding: Option<Binding>,
+    /// The ring is set aside: the queue has no doorbell.
+    pub is_aside: bool,
+    /// Bytes of the ring consumed when a look behind the sight of the next ring found nothing more.
+    pub last_look: Option<u64>,
     /// Bytes of the ring consumed.
     pub consumed: u64,
     /// Where the packet of the ring began that was fetched last.
@@ -129,7 +135,10 @@ impl<F> Exec<F> {
     pub fn new() -> Self {
         Self {
             bindings: 0,
+            ring: 0,
             binding: None,
+            is_aside: false,
+            last_look: None,
             consumed: 0,
             started: 0,
             published: 0,
@@ -146,6 +155,11 @@ impl<F> Exec<F> {
             owed: None,
             log: None,
         }
+    }
+
+    /// The ring, where it may be read and written.
+    pub fn usable_ring(&self) -> Option<Binding> {
+        self.binding.filter(|_| !self.is_aside)
     }
 
     /// A packet is about to be fetched: [`Self::go_back`] comes back here.

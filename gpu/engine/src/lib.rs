@@ -64,6 +64,7 @@ pub mod plate;
 pub mod publication;
 pub mod queue;
 mod reports;
+pub mod rings;
 pub mod schedule;
 pub mod scheduling_log;
 pub mod shared;

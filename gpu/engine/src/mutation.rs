@@ -21,6 +21,7 @@
 //! - [`Mutation::RunsLost`]: what an engine still runs behind a reset, it has from calls before that.
 //! - [`Mutation::WatchesDestroyed`], [`Mutation::BelievesWritePointer`], [`Mutation::StarvedKeepsWindows`],
 //!   [`Mutation::RunsWhenFull`], [`Mutation::KernelQueueStays`]: what an engine looks at, keeps or runs between calls.
+//! - [`Mutation::NextRingGoesOn`], [`Mutation::RunsAside`]: what an engine does in a ring comes to no call.
 //! - [`Mutation::LeavesBusyQueue`]: what is left out is a wait for an engine, behind the marks that a call has set.
 //! - [`Mutation::RestsAreWork`]: what an engine's thread counts comes to nothing but the timer that it waits for.
 //! - [`Mutation::CompletesEarly`]: what comes too early is a callback, as against a look of the engine's thread.
@@ -167,4 +168,8 @@ gpu_word::mutations! {
     /// RESET-1: no barrier between the word that every fence is to be reported later and the second look whether a node
     /// may speak.
     SpeaksUnfenced = 109,
+    /// The ring that replaces another one is begun at the position that was reached in that.
+    NextRingGoesOn = 111,
+    /// An engine goes on in a ring whose queue has no doorbell.
+    RunsAside = 112,
 }

@@ -91,6 +91,11 @@ impl<H: Host> Gpu<H> {
     /// Binds or unbinds the ring of a queue ([`Queue::bind`]).
     pub fn bind(&self, queue: &Queue<H>, binding: Option<Binding>) {
         queue.bind(binding);
+        self.show_ring(queue, binding);
+    }
+
+    /// A queue has another first ring.
+    pub(crate) fn show_ring(&self, queue: &Queue<H>, binding: Option<Binding>) {
         let (ring, bytes) = binding.map_or((0, 0), |binding| (binding.ring.0, binding.geometry.size()));
         self.slots.show(queue.slot, [(at::RING, ring), (at::BYTES, bytes)]);
     }

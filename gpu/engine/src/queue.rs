@@ -14,6 +14,7 @@ use crate::fence_table::OpenFence;
 use crate::host::{Host, Lock};
 use crate::member::Member;
 use crate::mutation::Chosen;
+use crate::rings::{First, Rings};
 use crate::shared::{Handover, Shared, try_box};
 use crate::slots::SlotId;
 use crate::wake::Mark;
@@ -111,11 +112,13 @@ pub struct Queue<H: Host> {
     /// The queue behind it in [`crate::node::Node::arrivals`].
     link: H::Word,
     state: AtomicU32,
-    binding: H::Lock<Option<Binding>>,
-    /// Raised when the binding changes.
+    order: H::Lock<Rings>,
+    /// Raised when the first ring changes, or is set aside, or no longer is.
     pub(crate) bindings: AtomicU64,
-    /// The change of the binding that the engine has taken over: `consumed` is about that ring.
+    /// The change that the engine has taken over: `consumed` is about the ring that was first then.
     taken_over: AtomicU64,
+    /// Whether a ring may stand behind the first.
+    has_next: AtomicBool,
     kernel: H::Lock<VecDeque<Submission>>,
     /// Progress value of the command buffer that the kernel submitted and that runs, or ran last.
     pub(crate) running: AtomicU64,
@@ -176,9 +179,10 @@ impl<H: Host> Queue<H> {
             ready: Mark::new(H::word),
             link: H::word(0),
             state: AtomicU32::new(State::Active as u32),
-            binding: H::Lock::new(None),
+            order: H::Lock::new(Rings::new()),
             bindings: AtomicU64::new(0),
             taken_over: AtomicU64::new(0),
+            has_next: AtomicBool::new(false),
             kernel: H::Lock::new(kernel),
             running: AtomicU64::new(0),
             consumed: AtomicU64::new(0),
@@ -274,20 +278,63 @@ impl<H: Host> Queue<H> {
         self.parked.load(Ordering::Relaxed)
     }
 
-    /// The ring, if it has one.
+    /// The ring in which the engine is, or which it is to begin, if the queue has one that is not set aside.
     pub fn binding(&self) -> Option<Binding> {
-        self.binding.with(|b| *b)
+        let first = self.first_ring();
+        first.binding.filter(|_| !first.is_aside)
     }
 
-    /// Binds or unbinds the ring. A new ring starts at position 0.
+    pub(crate) fn first_ring(&self) -> First {
+        self.order.with(|rings| rings.first())
+    }
+
+    /// Binds or unbinds the ring, in place of all that there were. A new ring starts at position 0, and what the queue
+    /// was in is forgotten.
     pub fn bind(&self, binding: Option<Binding>) {
-        self.binding.with(|b| *b = binding);
+        self.order.with(|rings| rings.replace(binding));
         self.bindings.fetch_add(1, Ordering::Release);
     }
 
-    /// Engine: it has taken over the ring of the change `bindings`, of which nothing is consumed.
-    pub(crate) fn take_over(&self, bindings: u64) {
-        self.consumed.store(0, Ordering::Relaxed);
+    /// The doorbell is destroyed. Nothing of the rings is looked at until the queue gets another one.
+    pub fn set_aside(&self) {
+        self.order.with(|rings| rings.set_aside());
+        self.bindings.fetch_add(1, Ordering::Release);
+    }
+
+    /// Adds a ring to which the engine goes on when it has executed what is published in those that there are. Returns
+    /// `false`, and does nothing, where there are [`RINGS`](crate::rings::RINGS). The caller then makes the queue
+    /// ready.
+    pub fn resize(&self, binding: Binding) -> bool {
+        if !self.order.with(|rings| rings.add(binding)) {
+            return false;
+        }
+        self.has_next.store(true, Ordering::Release);
+        self.bindings.fetch_add(1, Ordering::Release);
+        true
+    }
+
+    /// Engine: whether a ring stands behind the first. What was published in the first before that one came is seen by
+    /// a look behind this.
+    pub(crate) fn has_next_ring(&self) -> bool {
+        self.has_next.load(Ordering::Acquire) && self.order.with(|rings| rings.has_next())
+    }
+
+    /// Engine: it leaves the first ring, which has the number `number`, for the next one. Returns whether it does.
+    pub(crate) fn leave_ring(&self, number: u64) -> bool {
+        let is_left = self.order.with(|rings| {
+            let is_left = rings.leave(number);
+            self.has_next.store(rings.has_next(), Ordering::Release);
+            is_left
+        });
+        if is_left {
+            self.bindings.fetch_add(1, Ordering::Release);
+        }
+        is_left
+    }
+
+    /// Engine: it has taken over the change `bindings`, and of the ring that is first then it has consumed `consumed`.
+    pub(crate) fn take_over(&self, bindings: u64, consumed: u64) {
+        self.consumed.store(consumed, Ordering::Relaxed);
         self.taken_over.store(bindings, Ordering::Release);
     }
 

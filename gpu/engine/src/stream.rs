@@ -234,7 +234,7 @@ impl Burst {
             }
             exec.buffer = None;
         }
-        let Some(binding) = exec.binding else { return Err(NoPacket::Drained) };
+        let Some(binding) = exec.usable_ring() else { return Err(NoPacket::Drained) };
         self.fetch_from_ring(mmu, exec, binding).map_err(|no| match no {
             NoPacket::Fault(fault) if fault.kind == FaultKind::Address => NoPacket::NoRing(fault),
             no => no,

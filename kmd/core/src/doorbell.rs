@@ -30,6 +30,8 @@ use crate::status::{Error, Result};
 use core::sync::atomic::{AtomicBool, Ordering};
 use gpu_engine::host::Lock;
 use gpu_engine::queue::Binding;
+#[cfg(doc)]
+use gpu_engine::rings::RINGS;
 use gpu_engine::shared::Shared;
 use gpu_wire::GpuVa;
 use gpu_wire::doorbell::Model;
@@ -69,15 +71,21 @@ impl<P: Platform> Doorbell<P> {
     /// Creates a doorbell for `queue`, without a physical one. `private` holds [`DoorbellData`] and receives
     /// [`DoorbellReply`].
     ///
+    /// With `resizes` the ring replaces the one that the queue has, or had when its doorbell was destroyed: what is
+    /// published in that one runs first, a fence wait that is not met included, and positions in the new one start at
+    /// 0. User mode keeps the old ring for as long. Without the flag what the queue was in is forgotten.
+    ///
     /// # Errors
-    /// [`Error::InvalidParameter`]: no user-mode queue, a second doorbell, no control allocation (this GPU needs one),
-    /// a ring that is no power of two or out of range, private data of another size than 16 bytes; [`Error::NoMemory`].
+    /// [`Error::InvalidParameter`]: no user-mode queue, a second doorbell (with `resizes` a third, or a ring more than
+    /// [`RINGS`]), no control allocation (this GPU needs one), a ring that is no power of two or out of range, private
+    /// data of another size than 16 bytes; [`Error::NoMemory`].
     pub fn create(
         _irql: &Passive,
         queue: &Shared<HwQueue<P>>,
         os: u64,
         ring_memory: RingMemory,
         control_memory: Option<RingMemory>,
+        resizes: bool,
         private: &mut [u8],
     ) -> Result<Handle> {
         let started = &queue.counted.started;
@@ -98,7 +106,8 @@ impl<P: Platform> Doorbell<P> {
         if !sane {
             return Err(Error::InvalidParameter);
         }
-        if queue.has_doorbell.with(|has| core::mem::replace(has, true)) {
+        let key = started.doorbells.new_key();
+        if !queue.doorbells.with(|doorbells| doorbells.add(resizes)) {
             return Err(Error::InvalidParameter);
         }
         let made = (|| {
@@ -112,7 +121,7 @@ impl<P: Platform> Doorbell<P> {
                 started.doorbells.have(places)?;
             }
             let claimant = Claimant {
-                key: started.doorbells.new_key(),
+                key,
                 // The device keeps its process alive, and the doorbell its device.
                 process: core::ptr::from_ref::<Process<P>>(&queue.context.device.process).addr() as u64,
                 os_queue: queue.os,
@@ -125,12 +134,23 @@ impl<P: Platform> Doorbell<P> {
             let handle = Handle::create(doorbell)?;
             let device = &queue.context.device;
             device.adopt(Tag::Doorbell, handle, Self::destroy).inspect_err(|_| drop(handle.take::<Self>()))?;
+            if resizes && !queue.engine.resize(binding) {
+                device.disown(handle);
+                drop(handle.take::<Self>());
+                return Err(Error::InvalidParameter);
+            }
+            queue.doorbells.with(|doorbells| doorbells.newest = key);
             Ok::<_, Error>(handle)
         })();
         let handle = made.inspect_err(|_| {
-            queue.has_doorbell.with(|has| *has = false);
+            queue.doorbells.with(|doorbells| doorbells.remove(key));
         })?;
-        started.gpu.bind(&queue.engine, Some(binding));
+        if resizes {
+            // What is left in the old ring goes on, whether or not the new doorbell is connected.
+            started.gpu.make_ready(&queue.engine);
+        } else {
+            started.gpu.bind(&queue.engine, Some(binding));
+        }
         let reply = DoorbellReply {
             token: gpu_engine::gpu::token(queue.engine.slot).get(),
             model: started.settings.doorbell_model.raw(),
@@ -230,9 +250,10 @@ impl<P: Platform> Doorbell<P> {
         let hands = OfDriver { irql, started };
         let mut give_back = || started.doorbells.release(&hands, &doorbell.claimant);
         platform::until(irql, &started.platform, Some(GONE_PATIENCE), &mut give_back);
-        started.gpu.bind(engine, None);
         started.gpu.stop_watching(engine, doorbell.claimant.key);
-        doorbell.queue.has_doorbell.with(|has| *has = false);
+        if doorbell.queue.doorbells.with(|doorbells| doorbells.remove(doorbell.claimant.key)) {
+            engine.set_aside();
+        }
         Ok(())
     }
 }

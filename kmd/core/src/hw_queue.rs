@@ -25,8 +25,8 @@ pub struct HwQueue<P: Platform> {
     pub context: Shared<HwContext<P>>,
     /// Dxgkrnl's handle.
     pub os: u64,
-    /// Whether it has a doorbell: at most one.
-    pub(crate) has_doorbell: P::Lock<bool>,
+    /// Its doorbells.
+    pub(crate) doorbells: P::Lock<Doorbells>,
     /// It is for kernel-mode tests: no user-mode driver ends its buffers with the progress fence.
     is_for_tests: bool,
     /// How it submits.
@@ -36,6 +36,29 @@ pub struct HwQueue<P: Platform> {
 }
 
 object!(HwQueue: HwQueue<P>);
+
+/// Doorbells of a queue: one, and a second one while the ring is being resized.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Doorbells {
+    count: u32,
+    /// The number of the one that was created last: its ring is the last of the queue's.
+    pub newest: u64,
+}
+
+impl Doorbells {
+    /// Counts one more. Returns `false`, and does nothing, where there is one; `resizes`: where there are two.
+    pub fn add(&mut self, resizes: bool) -> bool {
+        let may = self.count < if resizes { 2 } else { 1 };
+        self.count += u32::from(may);
+        may
+    }
+
+    /// Counts one less, which has the number `key`. Returns whether its ring is the last of the queue's.
+    pub fn remove(&mut self, key: u64) -> bool {
+        self.count = self.count.saturating_sub(1);
+        self.newest == key
+    }
+}
 
 /// What CreateHwQueue asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,11 +119,10 @@ impl<P: Platform> HwQueue<P> {
             )?;
             let engine = Shared::try_new(engine)?;
             let counted = Counted::new(started.clone(), |c| &c.hw_queues);
-            let has_doorbell = P::Lock::new(false);
+            let doorbells = P::Lock::new(Doorbells::default());
             let habit = Shared::try_new(Habit::default())?;
             let is_for_tests = new.is_for_tests;
-            let queue =
-                Self { engine, context: context.clone(), os: new.os, has_doorbell, is_for_tests, habit, counted };
+            let queue = Self { engine, context: context.clone(), os: new.os, doorbells, is_for_tests, habit, counted };
             let queue = Shared::try_new(queue)?;
             context.adopt(&queue)?;
             gpu.show_queue(&queue.engine);

@@ -24,7 +24,8 @@ ddi! {
         };
         // SAFETY: Dxgkrnl's copy of the private data, of that size, copied back to user mode.
         let private = unsafe { bytes_mut(args.PrivateDriverData, args.PrivateDriverDataSize) }?;
-        let handle = Doorbell::create(&irql, &queue, os(args.hDoorbell), ring, control, private)?;
+        let resizes = args.Flags.ResizeRingBufferOperation();
+        let handle = Doorbell::create(&irql, &queue, os(args.hDoorbell), ring, control, resizes, private)?;
         args.hDoorbell = handle.as_ptr();
         Ok(())
     }

@@ -80,7 +80,14 @@ fn submit_all(scene: &Scene, raw: &Raw, queues: usize, times: usize) -> Result<u
 }
 
 fn many_on_few(stage: &Stage) -> Played {
-    let (queues, times) = (256, 4);
+    crowd(stage, 256, 4)
+}
+
+/// So many queues, a multiple of eight, each of which submits so many times, from eight threads on four doorbells.
+///
+/// # Errors
+/// When a connection fails, a queue waits for longer than its turns, or work does not come to its end.
+pub fn crowd(stage: &Stage, queues: usize, times: usize) -> Played {
     for one_process in [true, false] {
         // CAST: 4.
         let setup = Setup::default().setting("PhysicalDoorbells", DOORBELLS as u32);

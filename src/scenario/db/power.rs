@@ -102,7 +102,7 @@ fn to_f1(stage: &Stage) -> Played {
     })
 }
 
-pub(in crate::scenario) fn ringing_into_f1(stage: &Stage) -> Played {
+fn ringing_into_f1(stage: &Stage) -> Played {
     for model in MODELS {
         stage.play(with_components(1, model), |scene| {
             const ROUNDS: usize = 60;

@@ -385,8 +385,23 @@ impl<'a> Room<'a> {
     /// # Errors
     /// The function's status.
     pub fn bell(&self, queue: D3DKMT_HANDLE, ring: &Memory, control: &Memory) -> Result<Bell, Denied> {
+        self.bell_with(queue, ring, control, false)
+    }
+
+    /// Creates a doorbell; `resizes`: with `ResizeRingBufferOperation`.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn bell_with(
+        &self,
+        queue: D3DKMT_HANDLE,
+        ring: &Memory,
+        control: &Memory,
+        resizes: bool,
+    ) -> Result<Bell, Denied> {
         let mut data = Self::bell_data(ring.gpu, control.gpu);
         let mut record = Self::bell_record(queue, ring.handle, control.handle, &mut data);
+        record.Flags.set_ResizeRingBufferOperation(resizes);
         self.raw.ok(self.raw.thunks.D3DKMTCreateDoorbell, &mut record)?;
         Ok(Bell {
             handle: record.hDoorbell,

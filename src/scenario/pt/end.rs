@@ -1,10 +1,12 @@
 //! Exits, and what a process leaves behind.
 
 use super::super::rig::Rig;
+use super::super::stage::PATIENCE;
 use super::{Held, Neighbour, setup};
 use crate::scenario::{Played, Stage, same};
 use crate::separate::Separate;
 use anyhow::{Context, ensure};
+use umd_core::ffi::types::{FP_MODE_KERNEL, FP_MODE_USER};
 
 /// The client ends by itself, and nothing of it is left.
 fn goes(mut client: Separate) -> Played {
@@ -71,6 +73,41 @@ pub(super) fn shares(stage: &Stage) -> Played {
         }
         client.expect("shared")?;
         ensure!(scene.callbacks("DxgkCbDisconnectDoorbell") > before, "no doorbell was taken away");
+        goes(client)
+    })
+}
+
+/// Each waits for the other's signals, in turns, by queues of the same engine.
+pub(super) fn older_beside_newer(stage: &Stage) -> Played {
+    const ROUNDS: u64 = 50;
+    const BELLS: &str = "DxgkDdiCreateDoorbell";
+    stage.play(setup(), |scene| {
+        let rig = Rig::open(scene, "newer")?;
+        let fence = rig.device.shared_fence(0)?;
+        let object = rig.user.process.nt().handle_any(fence.share()?).context("the NT handle")?;
+        let (queue, page) = (rig.queue(0)?, rig.page()?);
+        queue.run(|list| list.store(page.at(0), 0))?;
+        queue.wait(0, PATIENCE)?;
+        let mut client = scene.world.separate("older")?;
+        client.expect("ready")?;
+        let before = scene.adapter().ddi_calls();
+        let handle = client.process().nt().insert_handle(object);
+        client.say(&handle.to_string())?;
+        for round in 1..=ROUNDS {
+            queue.run(|list| {
+                list.signal(&fence, 2 * round - 1)?;
+                list.wait(&fence, 2 * round)?;
+                list.store(page.at(0), round)
+            })?;
+        }
+        queue.wait(0, PATIENCE)?;
+        same("what the newer one stored last", page.word(0)?, ROUNDS)?;
+        client.expect(&format!("memory {ROUNDS}, mode {FP_MODE_KERNEL}"))?;
+        let after = scene.adapter().ddi_calls();
+        let calls = |name: &str| after.get(name).unwrap_or(&0) - before.get(name).unwrap_or(&0);
+        same("doorbells of the older one", calls(BELLS), 0)?;
+        ensure!(calls("DxgkDdiSubmitCommandToHwQueue") >= ROUNDS, "the older one submits otherwise");
+        same("how the newer one submits", queue.info()?.mode, FP_MODE_USER)?;
         goes(client)
     })
 }

@@ -1,10 +1,11 @@
 //! An engine that goes to F1, with all of its doorbells.
 
-use crate::scenario::db::power::{ringing_into_f1, state_of, with_components};
-use crate::scenario::db::{MODELS, NOTIFY, RETRY, RingQueue, Room, idle_queue, raw, store};
+use crate::scenario::db::power::{state_of, with_components};
+use crate::scenario::db::{CONNECTED, MODELS, NOTIFY, RETRY, RingQueue, Room, idle_queue, raw, store};
 use crate::scenario::{Played, Scenario, Scene, Stage, same};
 use anyhow::{Context, ensure};
 use gpu_wire::packet::Indirect;
+use std::time::{Duration, Instant};
 
 pub(super) const CASES: &[Scenario] = &[
     Scenario {
@@ -16,9 +17,9 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "RP-08",
-        title: "a ring just before the doorbells of an engine go for F1: no work is lost, as DB-47 plays it",
-        source: "User-mode work submission, engine F-state transitions",
-        play: ringing_into_f1,
+        title: "a ring right before the page of a doorbell is rotated for F1: its work runs, once",
+        source: "User-mode work submission, engine F-state transitions; DxgkDdiDisconnectDoorbell",
+        play: at_the_rotation,
     },
 ];
 
@@ -77,4 +78,52 @@ fn whole_engine(stage: &Stage) -> Played {
         stage.play(with_components(5, model), play).with_context(|| format!("DoorbellModel {model}"))?;
     }
     Ok(())
+}
+
+/// The OS has had the driver disconnect the doorbell, and user mode still sees it connected: what is rung then, at one
+/// moment after the other, is found by the look that the engine takes last before it is in F1.
+fn at_the_rotation(stage: &Stage) -> Played {
+    const ROUNDS: u32 = 40;
+    const ROTATION: Duration = Duration::from_millis(30);
+    /// By how much a rotation may be late.
+    const SPREAD: Duration = Duration::from_micros(100);
+    let setup = with_components(1, 0).windows(|windows| windows.disconnect_time = 300_000);
+    stage.play(setup, |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let disconnections = || scene.calls(DISCONNECT);
+        let mut missed = 0;
+        for round in 0..ROUNDS {
+            let progress = queue.submit_through(&[])?;
+            queue.wait(scene, progress)?;
+            let (progress, mut status) = std::thread::scope(|scope| {
+                // Whether or not the driver has let go of it already.
+                let before = disconnections();
+                scope.spawn(|| scene.world.os.disconnect_doorbells(scene.adapter(), true));
+                scene.until_now("a disconnection", || Ok(disconnections() > before))?;
+                let begun = Instant::now();
+                while begun.elapsed() < ROTATION + SPREAD - Duration::from_micros(5) * round {
+                    std::hint::spin_loop();
+                }
+                queue.submit(&[])
+            })?;
+            missed += u32::from(status == CONNECTED);
+            while status == RETRY {
+                queue.connect()?;
+                status = queue.ring()?;
+            }
+            if status == NOTIFY {
+                queue.notify()?;
+            }
+            // Behind two seconds the OS would look at the queue.
+            let rung = Instant::now();
+            queue.wait(scene, progress)?;
+            ensure!(rung.elapsed() < Duration::from_secs(1), "round {round}: {:?} from ring to end", rung.elapsed());
+        }
+        let transitions = scene.calls(STATE);
+        ensure!(transitions >= u64::from(ROUNDS), "{transitions} transitions in {ROUNDS} rounds");
+        ensure!(missed >= ROUNDS / 4, "{missed} rings in {ROUNDS} were in front of the rotation");
+        Ok(())
+    })
 }

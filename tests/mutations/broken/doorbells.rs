@@ -55,6 +55,12 @@ decorate! {
         status
     }
 
+    /// CreateDoorbell does not read ResizeRingBufferOperation: what is left in the old ring is forgotten.
+    old_ring_forgotten: DxgkDdiCreateDoorbell(args: *mut DXGKARG_CREATEDOORBELL) -> NTSTATUS {
+        record!(args).Flags.set_ResizeRingBufferOperation(false);
+        own!(DxgkDdiCreateDoorbell(args))
+    }
+
     /// For [`no_look_at_connect`]: a doorbell that is bound already is not connected again.
     returns_what_is_bound: DxgkDdiConnectDoorbell(args: *mut DXGKARG_CONNECTDOORBELL) -> NTSTATUS {
         let answer = record!(args);

@@ -32,8 +32,8 @@ use alloc::sync::Arc;
 use gpu_wire::doorbell::{Model, Token, value};
 use gpu_wire::private::{DoorbellData, DoorbellReply};
 use wddm_abi::{
-    D3DDDI_DOORBELLSTATUS, D3DKMT_CONNECT_DOORBELL, D3DKMT_CREATE_DOORBELL, D3DKMT_DESTROY_DOORBELL, D3DKMT_HANDLE,
-    D3DKMT_NOTIFY_WORK_SUBMISSION,
+    D3DDDI_DOORBELLSTATUS, D3DKMT_CONNECT_DOORBELL, D3DKMT_CREATE_DOORBELL, D3DKMT_CREATE_DOORBELL_FLAGS,
+    D3DKMT_DESTROY_DOORBELL, D3DKMT_HANDLE, D3DKMT_NOTIFY_WORK_SUBMISSION,
 };
 
 /// What the status word says.
@@ -99,11 +99,16 @@ pub struct Doorbell<T: Thunks> {
 }
 
 impl<T: Thunks> Doorbell<T> {
-    /// Creates the doorbell of `queue` for work in `ring`.
+    /// Creates the doorbell of `queue` for work in `ring`; `resizes`: which replaces the ring that the queue had.
     ///
     /// # Errors
     /// [`UmdError::Thunk`]; [`UmdError::BadReply`] when an address or the KMD's reply block cannot be used.
-    pub fn create(queue: &Arc<HwQueue<T>>, ring: &Allocation<T>, control: &Allocation<T>) -> Result<Self, UmdError> {
+    pub fn create(
+        queue: &Arc<HwQueue<T>>,
+        ring: &Allocation<T>,
+        control: &Allocation<T>,
+        resizes: bool,
+    ) -> Result<Self, UmdError> {
         let os = queue.context().device().os();
         let mut data = [0u8; size_of::<DoorbellData>()];
         data.copy_from_slice(DoorbellData { ring: ring.gpu_va().0, control: control.gpu_va().0 }.bytes());
@@ -114,6 +119,7 @@ impl<T: Thunks> Doorbell<T> {
             // CAST: 16 bytes.
             PrivateDriverDataSize: data.len() as u32,
             PrivateDriverData: data.as_mut_ptr().cast(),
+            Flags: D3DKMT_CREATE_DOORBELL_FLAGS::zeroed().with_ResizeRingBufferOperation(resizes),
             ..D3DKMT_CREATE_DOORBELL::zeroed()
         });
         os.create_doorbell(&mut argument)?;
@@ -131,6 +137,15 @@ impl<T: Thunks> Doorbell<T> {
         };
         let handle = argument.hDoorbell;
         Ok(Self { queue: queue.clone(), handle, state: State::Created, token, model, doorbell, status, last_queued })
+    }
+
+    /// Destroys it. Nothing of its words may be touched any more, and it cannot be connected.
+    pub(crate) fn end(&mut self) {
+        self.state = State::Created;
+        let handle = core::mem::take(&mut self.handle);
+        if handle != 0 {
+            destroy(self.os(), handle);
+        }
     }
 
     fn os(&self) -> &Os<T> {
@@ -199,7 +214,7 @@ fn destroy<T: Thunks>(os: &Os<T>, handle: D3DKMT_HANDLE) {
 
 impl<T: Thunks> Drop for Doorbell<T> {
     fn drop(&mut self) {
-        destroy(self.os(), self.handle);
+        self.end();
     }
 }
 

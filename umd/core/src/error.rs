@@ -39,6 +39,8 @@ pub enum Unsupported {
     CpuAccess,
     /// The object was not created to be shared.
     Sharing,
+    /// The queue has no ring.
+    Resize,
 }
 
 /// An error of the user-mode driver.
@@ -146,6 +148,7 @@ impl Unsupported {
             Self::UserModeSubmission => "there is no user-mode submission here",
             Self::CpuAccess => "the memory is not visible to the CPU",
             Self::Sharing => "the object was not created to be shared",
+            Self::Resize => "the queue has no ring: it submits through the kernel",
         }
     }
 }

@@ -39,6 +39,7 @@ pub mod native_fence;
 pub mod paging;
 pub mod publish;
 pub mod queue;
+mod resize;
 pub mod ring;
 pub mod submit;
 pub mod sync_object;

@@ -76,4 +76,6 @@ gpu_word::mutations! {
     KnowsOneStatus = 34,
     /// Step 3: the last queued value is not stored.
     TellsNothing = 35,
+    /// The ring that a resize has replaced is freed at once.
+    FreesOldRing = 36,
 }

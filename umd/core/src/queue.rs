@@ -70,6 +70,8 @@ type Progress<T> = (ProgressFence, ProgressOwner<T>);
 
 struct State<T: Thunks> {
     lane: Lane<T>,
+    /// Bytes of the ring, as they were asked for last.
+    ring_size: u64,
     executed: LogCounts,
     submissions: u64,
     effort: Effort,
@@ -166,7 +168,8 @@ impl<T: Thunks> Queue<T> {
         let last = completed(&progress, 0);
         let trace = Trace::new(create.trace_events)?;
         let executed = LogCounts::default();
-        let state = State { lane, executed, submissions: 0, effort: Effort::default(), trace };
+        let state =
+            State { lane, ring_size: create.ring_size, executed, submissions: 0, effort: Effort::default(), trace };
         Ok(Self {
             state: Lock::new(os, state)?,
             progress: SpinCell::new(progress),
@@ -228,7 +231,7 @@ impl<T: Thunks> Queue<T> {
             return Err(UmdError::InvalidArgument("no command list"));
         }
         self.with(|state| {
-            let State { lane, executed, submissions, effort, trace } = state;
+            let State { lane, executed, submissions, effort, trace, .. } = state;
             let last = self.last.load(Ordering::Relaxed);
             let alone = self.was_asked.load(Ordering::Relaxed);
             if alone {
@@ -299,8 +302,10 @@ impl<T: Thunks> Queue<T> {
         let device = &self.device;
         let alive = || if device.is_alive() { Ok(()) } else { Err(UmdError::DeviceLost { state: device.state() }) };
         wait::sliced(device.os(), fence.object(device.handle()), value, timeout, alive)?;
-        // A reset signals the fence with its largest value; that is no progress.
-        let lost = fence.value.may_be_lost() && value != u64::MAX;
+        // A reset signals the fence with its largest value, and in the place of one that is gone there is anything:
+        // more than was submitted is no progress.
+        let last = self.last.load(Ordering::Acquire);
+        let lost = fence.value.may_be_lost() || fence.value.near(last) > last;
         if lost || !fence.value.has_reached(value) { alive() } else { Ok(()) }
     }
 
@@ -322,13 +327,36 @@ impl<T: Thunks> Queue<T> {
         self.with(|state| {
             state.lane = Lane::Gone;
             drop(self.progress.with(Option::take));
-            let create = Create { kernel_mode: kernel_mode || self.create.kernel_mode, ..self.create };
+            let kernel_mode = kernel_mode || self.create.kernel_mode;
+            let create = Create { kernel_mode, ring_size: state.ring_size, ..self.create };
             state.lane = Lane::create(&self.device, &create)?;
             state.executed = LogCounts::default();
             let progress = state.lane.progress();
             self.last.store(completed(&progress, 0), Ordering::Release);
             self.may_wait_until.store(0, Ordering::Release);
             self.progress.with(|shown| *shown = progress);
+            Ok(())
+        })
+    }
+
+    /// Gives a user-mode queue a ring of `size` bytes, a power of two. What was submitted runs first, and nothing waits
+    /// for it: the old ring is kept until then. Progress goes on from the values that it has. Command lists for the old
+    /// ring may be too large for a smaller one.
+    ///
+    /// Source: d3dukmdt.h, `D3DKMT_CREATE_DOORBELL_FLAGS`, `ResizeRingBufferOperation`.
+    ///
+    /// # Errors
+    /// [`UmdError::NotSupported`] for a queue without a ring. [`UmdError::InvalidArgument`], [`UmdError::Timeout`] when
+    /// the rings of two resizes before have work left, [`UmdError::NoMemory`], [`UmdError::Thunk`]: the queue is as it
+    /// was. [`UmdError::QueueLost`].
+    pub fn resize(&self, size: u64) -> Result<(), UmdError> {
+        self.with(|state| {
+            match &mut state.lane {
+                Lane::User(lane) => lane.resize(&self.device, size, self.last.load(Ordering::Relaxed))?,
+                Lane::Kernel(_) => return Err(UmdError::NotSupported(Unsupported::Resize)),
+                Lane::Gone => return Err(self.lost()),
+            }
+            state.ring_size = size;
             Ok(())
         })
     }

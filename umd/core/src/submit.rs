@@ -22,6 +22,7 @@ use crate::error::UmdError;
 use crate::hw_queue::{self, HwQueue};
 use crate::mutation::Mutation;
 use crate::publish::{Publication, Words, publish, ring_doorbell};
+use crate::resize::OldRings;
 use crate::ring::Ring;
 use crate::thunks::{EventWait, Thunk, Thunks};
 use crate::wait::{self, Timeout};
@@ -88,10 +89,12 @@ impl Turn<'_> {
 
 /// A user-mode queue: hardware queue, doorbell, ring.
 pub(crate) struct UserLane<T: Thunks> {
-    // Drop order: doorbell, queue, ring.
+    // Drop order: doorbell, queue, rings.
     pub doorbell: Doorbell<T>,
     pub queue: Arc<HwQueue<T>>,
     pub ring: Ring<T>,
+    /// Those that a resize has replaced.
+    pub old: OldRings<T>,
     /// As it was stamped last.
     tail: Tail,
 }
@@ -105,12 +108,12 @@ impl<T: Thunks> UserLane<T> {
         let late = device.os().mutation.is(Mutation::DoorbellBeforeResidency);
         let queue = Arc::new(HwQueue::create(device, create)?);
         let ring = Ring::create(device, ring_size, late)?;
-        let doorbell = Doorbell::create(&queue, ring.allocation(), ring.control())?;
+        let doorbell = Doorbell::create(&queue, ring.allocation(), ring.control(), false)?;
         if late {
             ring.make_resident()?;
         }
         let tail = Tail::new(&queue.progress(), &device.os().mutation);
-        Ok(Self { doorbell, queue, ring, tail })
+        Ok(Self { doorbell, queue, ring, old: OldRings::new(), tail })
     }
 
     /// Bytes that a command list may have.
@@ -131,6 +134,7 @@ impl<T: Thunks> UserLane<T> {
         published: impl FnOnce(Submitted),
     ) -> Result<(), UmdError> {
         let mutation = &device.os().mutation;
+        self.old.let_go();
         // The pseudo code's "first connect the doorbell and read status", once in the doorbell's life.
         if !self.doorbell.was_connected() || mutation.is(Mutation::ConnectsAlways) {
             self.connect(device)?;
@@ -250,7 +254,7 @@ impl<T: Thunks> UserLane<T> {
     }
 
     /// The error that says that the queue is gone, and what is known about why.
-    fn lost(&self, device: &Device<T>) -> UmdError {
+    pub(crate) fn lost(&self, device: &Device<T>) -> UmdError {
         UmdError::QueueLost { state: device.state(), fault: self.ring.fault() }
     }
 

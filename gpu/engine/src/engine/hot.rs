@@ -68,7 +68,7 @@ impl<H: Host> HotQueue<H> {
         exec: &Exec<F>,
     ) {
         let dedicated = gpu.doorbells.model == Model::Dedicated;
-        let Some(Binding { ring, control, geometry }) = exec.binding.filter(|_| dedicated && LOOKS != 0) else {
+        let Some(Binding { ring, control, geometry }) = exec.usable_ring().filter(|_| dedicated && LOOKS != 0) else {
             return self.cool(watch);
         };
         if !watch.pass_over(queue) {

@@ -30,7 +30,8 @@ impl<H: Host> Core<H> {
     /// Between packets: stores the read pointer every eighth of the ring, since a producer that keeps the ring fed
     /// needs space, too. Not while a signal's consequences wait for its LOG.
     pub(super) fn report_while_running(&mut self, at: &Place<'_, H>, exec: &mut Exec<FenceRef<H>>) {
-        let due = exec.binding.is_some_and(|binding| exec.consumed - exec.reported >= binding.geometry.size() / 8);
+        let due =
+            exec.usable_ring().is_some_and(|binding| exec.consumed - exec.reported >= binding.geometry.size() / 8);
         if due && exec.pending.as_ref().is_none_or(|pending| !pending.fresh) {
             self.report(at, exec);
         }
@@ -38,7 +39,7 @@ impl<H: Host> Core<H> {
 
     /// Stores the read pointer. Returns why it is still to be stored, where the page cannot be mapped now.
     pub(super) fn report(&mut self, at: &Place<'_, H>, exec: &mut Exec<FenceRef<H>>) -> Option<Lack> {
-        let binding = exec.binding?;
+        let binding = exec.usable_ring()?;
         let retired = exec.retired();
         if exec.reported == retired {
             return None;

@@ -5,6 +5,7 @@
 //! inside a command buffer, inside an operation ([`crate::exec`]).
 
 use super::outcome::Outcome;
+use super::rings::{leaves_ring, take_rings_over};
 use super::{Core, Step};
 use crate::address_space::{AddressSpace, EVERY_PROCESS};
 use crate::command_processor::{FenceRef, Job};
@@ -290,14 +291,9 @@ impl<H: Host> Core<H> {
         let mut clock = None;
         (exec.looked, exec.rests) = (None, self.pace.rests());
         if let Some(queue) = job.queue {
-            let bindings = queue.bindings.load(Ordering::Acquire);
-            if bindings != exec.bindings {
-                // What waits in a fence's list for the old ring leaves it.
-                abandon(queue, exec);
-                *exec = Exec { bindings, binding: queue.binding(), ..Exec::new() };
-                if queue.user_mode {
-                    queue.take_over(bindings);
-                }
+            take_rings_over(at.gpu, queue, exec);
+            if exec.is_aside {
+                return Ok(if exec.wait.is_some() { Outcome::Parked } else { Outcome::Drained });
             }
         }
         loop {
@@ -371,7 +367,12 @@ impl<H: Host> Core<H> {
         exec.remember();
         let fetched = match burst.fetch(&mut gpu.mmu(node, space, &mut self.tlb), exec) {
             Ok(fetched) => fetched,
-            Err(NoPacket::Drained) => return Ok(Some(Outcome::Drained)),
+            Err(NoPacket::Drained) => {
+                return Ok(match job.queue {
+                    Some(queue) if queue.has_next_ring() => leaves_ring(queue, exec),
+                    _ => Some(Outcome::Drained),
+                });
+            }
             // A queue without a connected doorbell may have lost its ring: user mode may free it. Then the queue
             // has nothing to run and is no longer watched. Connecting a doorbell makes the engine look at the queue
             // again.

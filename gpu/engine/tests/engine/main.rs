@@ -18,6 +18,7 @@ mod packet_mode;
 mod packet_room;
 mod packets;
 mod preemption;
+mod rings;
 mod scheduling;
 mod scheduling_logs;
 mod sentences;
@@ -37,6 +38,8 @@ mod waking;
 fn what_is_left_out_is_noticed() {
     use gpu_engine::mutation::Mutation;
     let rows: &[(Mutation, fn())] = &[
+        (Mutation::NextRingGoesOn, rings::the_old_ring_runs_to_its_end_before_the_new_one_begins_at_zero),
+        (Mutation::RunsAside, rings::nothing_runs_while_a_ring_is_set_aside),
         (Mutation::FlushNotWaited, packet_mode::paging_packets_change_translations_only_after_every_engine_let_go),
         (Mutation::DropOnOverflow, fences::an_overflowing_mailbox_asks_for_a_scan_of_everything),
         (Mutation::ReportsWhileHeld, fences::a_fence_that_no_engine_signals_is_reported_by_a_node_that_is_not_held),

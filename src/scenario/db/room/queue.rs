@@ -54,6 +54,25 @@ impl<'a> RingQueue<'a> {
         Ok(queue)
     }
 
+    /// The same queue with a ring of `ring_size` bytes and a doorbell that is created with `ResizeRingBufferOperation`.
+    ///
+    /// # Errors
+    /// When a step fails.
+    pub fn resized(&self, scene: &Scene, ring_size: u64) -> Result<Self> {
+        let Self { room, queue, .. } = *self;
+        let ring = room.memory(scene, ring_size)?;
+        let control = room.memory(scene, 4096)?;
+        let bell = room.bell_with(queue.handle, &ring, &control, true).context("doorbell of another ring")?;
+        Ok(self.with(ring, control, bell))
+    }
+
+    /// The same queue, which goes on with its progress values, with another ring and doorbell.
+    pub fn with(&self, ring: Memory, control: Memory, bell: Bell) -> Self {
+        let Self { room, queue, .. } = *self;
+        let [written, published] = [0; 2].map(Cell::new);
+        Self { room, queue, ring, control, bell, written, published, last: self.last.clone() }
+    }
+
     /// Connects the doorbell.
     ///
     /// # Errors

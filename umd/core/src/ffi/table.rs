@@ -183,6 +183,12 @@ functions! { ($)
     /// now on. Progress values start again. STATUS_DEVICE_REMOVED when the device is in error: create another.
     fn fp_queue_recreate(queue: *mut FpQueue, flags: u32) -> i32;
 
+    /// Gives a user-mode queue a ring of `ring_size` bytes, a power of two. What was submitted before runs first, and
+    /// nothing waits for it; progress values go on. Command lists that were recorded for a larger ring may not fit.
+    /// STATUS_IO_TIMEOUT when the rings of two resizes before have work left: wait for some of it. STATUS_NOT_SUPPORTED
+    /// for a queue of another mode. STATUS_CONNECTION_ABORTED: the queue is lost, see fp_queue_recreate.
+    fn fp_queue_resize(queue: *mut FpQueue, ring_size: u64) -> i32;
+
     /// What the queue has counted.
     fn fp_queue_counters(queue: *mut FpQueue, counters: *mut FpQueueCounters) -> i32;
 

@@ -357,6 +357,7 @@ fn a_lost_queue_and_a_lost_device_have_their_statuses() {
     let mut info: FpQueueInfo = sized();
     assert_eq!(fp!(fp_queue_info(queue, &raw mut info)), 0);
     assert_eq!((info.mode, info.doorbell, info.doorbell_status), (FP_MODE_KERNEL, 0, u64::MAX));
+    assert_eq!(fp!(fp_queue_resize(queue, 8192)), STATUS_NOT_SUPPORTED.0);
     assert_eq!(fp!(fp_queue_submit(queue, list, FP_SUBMIT_DO_NOT_WAIT, null_mut())), 0);
     let fault = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT;
     mock.world().lose_device(fault);

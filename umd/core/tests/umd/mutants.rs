@@ -50,7 +50,8 @@ const CAUGHT_BY_ORDER: [Mutation; 4] = [
 
 /// Noticed by conformance cases, which need what the mock does not have (`tests/mutations/user_mode.rs` of the
 /// workspace's root).
-const CAUGHT_BY_CASES: [Mutation; 12] = [
+const CAUGHT_BY_CASES: [Mutation; 13] = [
+    Mutation::FreesOldRing,
     Mutation::NeverExceedsBudget,
     Mutation::TrustsEvents,
     Mutation::LocksWhatItOpens,

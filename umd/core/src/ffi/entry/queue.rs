@@ -159,6 +159,11 @@ win_extern! {
         })
     }
 
+    pub fn fp_queue_resize[T: Thunks](queue: *mut FpQueue, ring_size: u64) -> i32 {
+        // SAFETY: the caller's handle (entry.rs).
+        run::<T>(|| unsafe { object::get::<_, Queue<T>>(queue) }?.resize(ring_size))
+    }
+
     pub fn fp_queue_counters[T: Thunks](queue: *mut FpQueue, counters: *mut FpQueueCounters) -> i32 {
         run::<T>(|| {
             // SAFETY: the caller's handle (entry.rs).

@@ -1,0 +1,44 @@
+//! In which of a queue's rings a turn is.
+
+use super::outcome::Outcome;
+use crate::command_processor::FenceRef;
+use crate::exec::Exec;
+use crate::gpu::Gpu;
+use crate::host::Host;
+use crate::mutation::Mutation;
+use crate::queue::{Queue, abandon};
+use crate::word::Ordering;
+
+/// Takes over how the rings of `queue` have changed since its last turn. In another ring than it was the stream begins
+/// at position 0, and what waits in a fence's list for the old one leaves that.
+pub(super) fn take_rings_over<H: Host>(gpu: &Gpu<H>, queue: &Queue<H>, exec: &mut Exec<FenceRef<H>>) {
+    let bindings = queue.bindings.load(Ordering::Acquire);
+    if bindings == exec.bindings {
+        return;
+    }
+    let first = queue.first_ring();
+    if first.number != exec.ring {
+        let keeps = gpu.mutation.is(Mutation::NextRingGoesOn);
+        let consumed = if keeps { exec.consumed } else { 0 };
+        abandon(queue, exec);
+        *exec = Exec { ring: first.number, binding: first.binding, consumed, ..Exec::new() };
+        gpu.show_ring(queue, first.binding);
+    }
+    exec.bindings = bindings;
+    exec.is_aside = first.is_aside && !gpu.mutation.is(Mutation::RunsAside);
+    if queue.user_mode {
+        queue.take_over(bindings, exec.retired());
+    }
+}
+
+/// The ring has nothing more, and another one stands behind it. What was published in front of that one is seen by a
+/// look behind its sight: `None`, the caller looks again. Behind that the stream comes off, and its next turn is in the
+/// next ring.
+pub(super) fn leaves_ring<H: Host>(queue: &Queue<H>, exec: &mut Exec<FenceRef<H>>) -> Option<Outcome> {
+    if exec.last_look != Some(exec.consumed) {
+        (exec.last_look, exec.looked) = (Some(exec.consumed), None);
+        return None;
+    }
+    queue.leave_ring(exec.ring);
+    Some(Outcome::Budget)
+}

@@ -1,0 +1,121 @@
+//! A ring that replaces another one: what is published in the old one runs first, waits included, and the new one
+//! begins at position 0. While the queue has no doorbell, nothing of its ring is touched.
+
+use crate::support::{Range, Rig, TestQueue};
+use gpu_engine::queue::{Binding, State};
+use gpu_engine::rings::RINGS;
+use gpu_wire::GpuVa;
+use gpu_wire::packet::{self, Encoded};
+use gpu_wire::ring::READ_POINTER;
+
+fn store(at: GpuVa, value: u64) -> Encoded {
+    packet::Store { address: at.0, value }.to_packet()
+}
+
+/// The control page of a ring that was replaced, and its write pointer.
+struct Old(Range, u64);
+
+impl Old {
+    fn is_done(&self) -> bool {
+        self.0.read(READ_POINTER as u64) == self.1
+    }
+}
+
+/// Another ring for `queue`, which writes to it from then on.
+fn another(rig: &mut Rig, queue: &mut TestQueue) -> (Binding, Old) {
+    let old = Old(queue.control, queue.wp);
+    (queue.ring, queue.control, queue.wp) = (rig.map(1, false), rig.map(1, false), 0);
+    (Binding { ring: queue.ring.va, control: queue.control.va, geometry: queue.geometry }, old)
+}
+
+/// The old ring has a wait that is not met, and work behind it.
+#[test]
+pub(crate) fn the_old_ring_runs_to_its_end_before_the_new_one_begins_at_zero() {
+    let mut rig = Rig::new();
+    let (mut q, mut signals) = (rig.queue(0, 0), rig.queue(1, 1));
+    let (f, m) = (rig.fence(), rig.map(1, false));
+    q.submit(&[store(m.at(8), 1)]);
+    rig.settle();
+    q.submit(&[Encoded::fence_wait(f.current.va, 1), store(m.va, 1)]);
+    rig.settle();
+    assert_eq!(f.fence.parked.len(), 1);
+    let (binding, old) = another(&mut rig, &mut q);
+    q.queue.set_aside();
+    rig.gpu.make_ready(&q.queue);
+    rig.settle();
+    assert!(q.queue.resize(binding));
+    rig.gpu.make_ready(&q.queue);
+    q.submit(&[store(m.at(16), 1), store(m.va, 2)]);
+    rig.settle();
+    assert_eq!((m.read(0), m.read(16), f.fence.parked.len()), (0, 0, 1), "the wait of the old ring is forgotten");
+    signals.submit(&[Encoded::fence_signal(f.current.va, 1)]);
+    rig.settle();
+    assert_eq!((m.read(0), m.read(16)), (2, 1));
+    assert!(old.is_done() && q.read_pointer() == q.wp);
+    assert_eq!(q.queue.state(), State::Active);
+}
+
+/// A wait that is met while the queue has no doorbell, and work behind it.
+#[test]
+pub(crate) fn nothing_runs_while_a_ring_is_set_aside() {
+    let mut rig = Rig::new();
+    let (mut q, mut signals) = (rig.queue(0, 0), rig.queue(1, 1));
+    let (f, m) = (rig.fence(), rig.map(1, false));
+    q.submit(&[Encoded::fence_wait(f.current.va, 1), store(m.va, 1)]);
+    rig.settle();
+    let before = q.read_pointer();
+    q.queue.set_aside();
+    signals.submit(&[Encoded::fence_signal(f.current.va, 1)]);
+    q.ring();
+    rig.settle();
+    assert_eq!((m.read(0), q.read_pointer()), (0, before), "a ring without a doorbell is executed");
+    let (binding, old) = another(&mut rig, &mut q);
+    assert!(q.queue.resize(binding));
+    rig.gpu.make_ready(&q.queue);
+    q.publish(&[store(m.va, 2)]);
+    rig.settle();
+    assert!(m.read(0) == 2 && old.is_done() && q.read_pointer() == q.wp);
+}
+
+/// The old ring was never looked at: its work was published, and not rung.
+#[test]
+fn rings_that_no_turn_has_seen_run_in_their_order() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let m = rig.map(1, false);
+    rig.settle();
+    let (mut last, mut olds) = (0, Vec::new());
+    for _ in 1..RINGS {
+        last += 1;
+        // Each stands on the one before.
+        q.publish(&[store(m.at(8 * last), last), store(m.va, last)]);
+        let (binding, old) = another(&mut rig, &mut q);
+        assert!(q.queue.resize(binding));
+        olds.push(old);
+    }
+    let binding = q.queue.binding().unwrap();
+    assert!(!q.queue.resize(binding), "more rings than there are places");
+    q.publish(&[store(m.va, last + 1)]);
+    rig.gpu.make_ready(&q.queue);
+    rig.settle();
+    assert_eq!(m.read(0), last + 1);
+    assert!((1..=last).all(|at| m.read(8 * at) == at));
+    assert!(olds.iter().all(Old::is_done));
+}
+
+/// A doorbell without the flag begins anew.
+#[test]
+fn a_ring_that_replaces_none_forgets_what_was_set_aside() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let (f, m) = (rig.fence(), rig.map(1, false));
+    q.submit(&[Encoded::fence_wait(f.current.va, 1), store(m.va, 1)]);
+    rig.settle();
+    q.queue.set_aside();
+    let (binding, _) = another(&mut rig, &mut q);
+    q.queue.bind(Some(binding));
+    q.submit(&[store(m.va, 2)]);
+    rig.gpu.make_ready(&q.queue);
+    rig.settle();
+    assert_eq!((m.read(0), f.fence.parked.len()), (2, 0));
+}
