@@ -72,9 +72,9 @@ gpu_word::mutations! {
     /// A doorbell that is taken away is not followed by a look at its queue's write pointer.
     NoLastLook = 73,
     /// FENCE-1: signals of two fences that had one address one after the other are taken for signals of one.
-    MergesByAddress = 112,
+    MergesByAddress = 120,
     /// What a signal brings about waits for the end of the burst, however long that takes.
-    DrawsAtTheEnd = 113,
+    DrawsAtTheEnd = 121,
     /// LOG-1: what a signal with its own entry brings about is drawn before the entry is written.
     OwnEntryLate = 74,
     /// DEAD-1: a signal stores its value without the lock under which the fence becomes always signaled.
@@ -169,7 +169,7 @@ gpu_word::mutations! {
     /// may speak.
     SpeaksUnfenced = 109,
     /// The ring that replaces another one is begun at the position that was reached in that.
-    NextRingGoesOn = 111,
+    NextRingGoesOn = 123,
     /// An engine goes on in a ring whose queue has no doorbell.
-    RunsAside = 112,
+    RunsAside = 122,
 }
