@@ -20,6 +20,7 @@ mod packets;
 mod preemption;
 mod scheduling;
 mod scheduling_logs;
+mod seams;
 mod sentences;
 mod slots;
 mod spaces;
