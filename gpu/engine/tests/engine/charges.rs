@@ -5,8 +5,10 @@ use crate::packet_mode::packet_of;
 use crate::preemption::{BOUND, scattered};
 use crate::support::Rig;
 use crate::waking::waiters;
+use gpu_engine::host::Lock;
 use gpu_engine::queue::Binding;
 use gpu_engine::word::Ordering;
+use gpu_wire::doorbell::Model;
 use gpu_wire::packet::{self, Encoded};
 use gpu_wire::pte::{Place, Pte};
 use gpu_wire::{GpuVa, PAGE_SIZE};
@@ -110,6 +112,41 @@ fn looks_in_front_of_parking_are_charged() {
     // Of some two microseconds, at 10 GB/s.
     let most = most(&rig, 0);
     assert!((20 << 10..40 << 10).contains(&most), "{most}");
+}
+
+/// They end where others need the engine: a packet that came, or a round of the global doorbell that it takes part in.
+#[test]
+fn looks_in_front_of_parking_end_where_others_need_the_engine() {
+    for (model, comes) in
+        [(Model::Dedicated, false), (Model::Dedicated, true), (Model::Global, false), (Model::Global, true)]
+    {
+        let mut rig = Rig::with(model, false);
+        let (mut q, f) = (rig.queue(0, 0), rig.fence());
+        // More than are looked at in one part.
+        let context = rig.context(1);
+        let others: Vec<_> =
+            (0..if model == Model::Global { 200 } else { 0 }).map(|_| rig.queue_of(&context, 0)).collect();
+        q.publish(&[Encoded::fence_wait(f.current.va, 0)]);
+        rig.settle();
+        q.publish(&[Encoded::fence_wait(f.current.va, 1)]);
+        let packet = packet_of(&mut rig, 1, false, &[Encoded::nop(8)]);
+        let (gpu, mut looker, mut happens) = (rig.gpu.clone(), rig.engines.remove(1), Some(packet));
+        // The wait has begun when it takes its time.
+        *rig.gpu.host.on_clock.lock().unwrap() = Some(Box::new(move || {
+            let Some(packet) = happens.take_if(|_| comes) else { return };
+            match model {
+                Model::Dedicated => gpu.nodes[0].packets.with(|q| q.submit(packet, &gpu.mutation)).unwrap(),
+                Model::Global => {
+                    others[0].ring();
+                    looker.step();
+                }
+            }
+        }));
+        rig.gpu.make_ready(&q.queue);
+        forget(&rig, 0);
+        rig.engines[0].step();
+        assert_eq!((most(&rig, 0) < 5 << 10, f.fence.parked.len()), (comes, 1), "{model:?}: {}", most(&rig, 0));
+    }
 }
 
 /// An engine whose windows are all in use gives one up for each that it maps. Unmapping counts as mapping does.

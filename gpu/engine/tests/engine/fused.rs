@@ -143,6 +143,33 @@ pub(crate) fn no_interrupt_is_ahead_of_the_log_of_a_plain_signal() {
     assert_eq!(suspended, 0, "with a suspension");
 }
 
+/// A queue that begins to wait behind a signal of its progress fence has told of the signal before: the answer of who
+/// is told ends the wait before the queue parks, and finds the entry.
+#[test]
+fn what_was_signaled_is_told_before_a_wait_begins() {
+    let mut rig = Rig::new();
+    let (mut q, f) = (rig.queue(0, 0), rig.fence());
+    q.submit(&[Encoded::fence_signal(q.queue.progress, 0), Encoded::fence_wait(f.current.va, 0)]);
+    rig.settle();
+    let before = rig.gpu.nodes[0].counters.read();
+    let (signals, entries) = (q.signals, Arc::new(AtomicU64::new(0)));
+    let seen = entries.clone();
+    *rig.gpu.host.on_interrupt.lock().unwrap() = Some(Box::new(move || {
+        seen.store(log_position(signals).0.into(), Ordering::SeqCst);
+        f.current.word(0).store(1, Ordering::SeqCst);
+    }));
+    rig.drain();
+    q.submit(&[
+        Encoded::fence_signal(q.queue.progress, 1),
+        log(SIGNAL_EXECUTED, 1, 0),
+        Encoded::fence_wait(f.current.va, 1),
+    ]);
+    rig.settle();
+    let after = rig.gpu.nodes[0].counters.read();
+    assert_eq!((after.waits_parked - before.waits_parked, after.waits_met - before.waits_met), (0, 1));
+    assert_eq!((entries.load(Ordering::SeqCst), q.read_pointer()), (1, q.wp));
+}
+
 /// A fence that is none, and an address that is not aligned: no entry is written.
 #[test]
 fn what_faults_leaves_no_entry() {

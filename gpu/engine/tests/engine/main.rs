@@ -21,6 +21,7 @@ mod preemption;
 mod rings;
 mod scheduling;
 mod scheduling_logs;
+mod seams;
 mod sentences;
 mod slots;
 mod spaces;
