@@ -247,6 +247,11 @@ impl<T: Clone> HandleTable<T> {
         self.slots.iter().filter_map(|slot| slot.object.as_ref())
     }
 
+    /// Returns whether `is_it` holds for an object.
+    pub(crate) fn any(&self, is_it: impl FnMut(&T) -> bool) -> bool {
+        self.slots.iter().filter_map(|slot| slot.object.as_ref()).any(is_it)
+    }
+
     /// Every object with its handle.
     pub(crate) fn entries(&self) -> Vec<(D3DKMT_HANDLE, T)> {
         let mut entries = Vec::new();

@@ -235,7 +235,7 @@ impl ProcessInner {
 
     /// Whether a fence's handle belongs to a queue or paging queue, and goes with that.
     pub(crate) fn owns_fence(&self, handle: D3DKMT_HANDLE) -> bool {
-        self.objects().iter().any(|(_, object)| match object {
+        self.handles.lock().any(|object| match object {
             UserObject::HwQueue(queue) => queue.progress_handle() == handle,
             UserObject::PagingQueue(queue) => queue.fence_handle() == handle,
             _ => false,

@@ -18,7 +18,6 @@ use crate::scheduling_log::SchedulingLog;
 use crate::shared::Shared;
 use crate::trace::Trace;
 use crate::wake::Sleep;
-use crate::word::Word;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -95,7 +94,7 @@ pub struct Node<H: Host> {
     /// Highest flush that this engine served.
     pub(crate) flushed: AtomicU64,
     /// The engine pauses until others have served a flush.
-    awaits_flush: AtomicBool,
+    awaits_flush: Sleep<H::Word>,
     /// The interrupt could not be raised: try again.
     pub(crate) retry_interrupt: AtomicBool,
 }
@@ -149,29 +148,29 @@ impl<H: Host> Node<H> {
             resets: AtomicU64::new(0),
             members: Members::new()?,
             flushed: AtomicU64::new(0),
-            awaits_flush: AtomicBool::new(false),
+            awaits_flush: Sleep::new(H::word),
             retry_interrupt: AtomicBool::new(false),
         })
     }
 
     /// The engine is about to pause until a flush is `done`, unless it is done by now. Returns whether it is. An engine
-    /// that serves the flush behind this wakes the one that pauses.
-    pub(crate) fn awaits_flush(&self, done: impl FnOnce() -> bool) -> bool {
-        self.awaits_flush.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `stops_awaiting_flush`: this engine sees the flush served, or the other one this.
-        H::Word::fence(Ordering::SeqCst);
+    /// that serves the flush behind this wakes the one that pauses (WAKE-1: the flush is the work).
+    pub(crate) fn awaits_flush(&self, done: impl FnOnce() -> bool, mutation: &Chosen) -> bool {
+        self.awaits_flush.prepare(mutation);
         let done = done();
         if done {
-            self.awaits_flush.store(false, Ordering::Relaxed);
+            self.awaits_flush.awake();
         }
         done
     }
 
     /// Another engine has served a flush. Returns whether this one paused for that; not a second time.
     pub(crate) fn stops_awaiting_flush(&self) -> bool {
-        // Pairs with `awaits_flush`.
-        H::Word::fence(Ordering::SeqCst);
-        self.awaits_flush.load(Ordering::Relaxed) && self.awaits_flush.swap(false, Ordering::Relaxed)
+        let awaits = self.awaits_flush.must_kick();
+        if awaits {
+            self.awaits_flush.awake();
+        }
+        awaits
     }
 
     /// Its ordinal.

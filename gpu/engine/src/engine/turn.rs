@@ -563,7 +563,7 @@ impl<H: Host> Core<H> {
             self.serve_flushes(gpu, node);
             if !gpu.mutation.is(Mutation::FlushNotWaited)
                 && !flush_is_done(gpu, node, number)
-                && !node.awaits_flush(|| gpu.flush_done(number))
+                && !node.awaits_flush(|| gpu.flush_done(number), &gpu.mutation)
             {
                 return Ok(Some(Outcome::Waiting));
             }
