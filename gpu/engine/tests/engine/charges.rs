@@ -5,7 +5,6 @@ use crate::packet_mode::packet_of;
 use crate::preemption::{BOUND, scattered};
 use crate::support::Rig;
 use crate::waking::waiters;
-use gpu_engine::host::Lock;
 use gpu_engine::queue::Binding;
 use gpu_engine::word::Ordering;
 use gpu_wire::doorbell::Model;

@@ -119,7 +119,7 @@ fn flushes_at_each_mapping_keep_no_stream_from_its_end() {
     q.submit(&[fill, Encoded::fence_signal(f.current.va, 1), store(m.at(8), 1)]);
     rig.settle();
     assert_eq!((m.read(0), m.read(8), q.fault()), (1, 1, None));
-    assert_eq!(rig.gpu.host.mappings.load(Ordering::Relaxed) > 0, true);
+    assert!(rig.gpu.host.mappings.load(Ordering::Relaxed) > 0);
     let last = rig.gpu.flush(u64::MAX, 0, 0);
     rig.settle();
     assert!(rig.gpu.flush_done(last));
