@@ -65,8 +65,8 @@ pub trait Host: Send + Sync + Sized + 'static {
     /// Wakes the thread of a node that may be sleeping. Up to `DISPATCH_LEVEL`.
     fn kick(&self, node: NodeOrdinal);
 
-    /// The engine of `node` has served flushes ([`crate::gpu::Gpu::flush_done`]): threads of the host may wait for that.
-    /// The engine may go on with what it runs for long. Called by its thread, without a lock held.
+    /// The engine of `node` has served flushes ([`crate::gpu::Gpu::flush_done`]), and may go on with what it runs for
+    /// long: threads of the host may wait for that. Called by its thread, without a lock held.
     fn flushed(&self, _node: NodeOrdinal) {}
 
     /// Raises the interrupt, so that the notices of `node` get drained. `false`: it could not be raised; the engine

@@ -16,8 +16,10 @@
 //! - [`Mutation::AnswersResumed`], [`Mutation::ReportsLostSuspension`], [`Mutation::ReportsSuspensionsOfLost`]: the
 //!   same of a context, between a call and the interrupt.
 //! - [`Mutation::KeepsAborted`], [`Mutation::KeepsLost`], [`Mutation::KeepsLostAnswer`], [`Mutation::KeepsLostFault`],
-//!   [`Mutation::KeepsLostHang`], [`Mutation::ReportsOldHang`], [`Mutation::ResetRaisesNothing`], [`Mutation::ResumeRaisesNothing`], [`Mutation::RestartRaisesNothing`]: what a
-//!   reset takes out of a mailbox, or raises again, lies between an engine and its interrupt.
+//!   [`Mutation::KeepsLostHang`], [`Mutation::ReportsOldHang`], [`Mutation::ResetRaisesNothing`],
+//!   [`Mutation::ResumeRaisesNothing`], [`Mutation::RestartRaisesNothing`]: what a reset takes out of a mailbox, or
+//!   raises again, lies between an engine and its interrupt.
+//! - [`Mutation::MergesByAddress`], [`Mutation::DrawsAtTheEnd`]: when a signal has its consequences is the engine's.
 //! - [`Mutation::RunsLost`]: what an engine still runs behind a reset, it has from calls before that.
 //! - [`Mutation::WatchesDestroyed`], [`Mutation::BelievesWritePointer`], [`Mutation::StarvedKeepsWindows`],
 //!   [`Mutation::RunsWhenFull`], [`Mutation::KernelQueueStays`]: what an engine looks at, keeps or runs between calls.

@@ -1,9 +1,9 @@
 //! Waiting for engines: until a flush is served, until one holds, until one has left a queue.
 //!
 //! A thread that waits is counted, and then looks; an engine's thread does what is waited for, and then looks whether
-//! any is counted: behind each step, and behind each flush, which it serves in the middle of steps as well. At least one
-//! of them sees the other, so that the event is set. It wakes one thread, which may be another than the one that was
-//! meant: so a thread that has its answer sets it for the next, and each looks once a tick whatever happens.
+//! any is counted: behind each step, and behind each flush, which it serves in the middle of steps as well. At least
+//! one of them sees the other, so that the event is set. It wakes one thread, which may be another than the one that
+//! was meant: so a thread that has its answer sets it for the next, and each looks once a tick whatever happens.
 
 use crate::irql::Passive;
 use crate::platform::{self, Event, Platform};
