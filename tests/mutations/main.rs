@@ -110,6 +110,8 @@ const TABLE: &[(Mutation, &[By])] = &[
     ),
     (StretchPassesStore, &[Engine("stretches::a_store_to_a_fences_word_comes_behind_the_signals_before_it")]),
     (OwnEntryLate, &[Engine("fused::no_interrupt_is_ahead_of_its_own_entry")]),
+    (MergesByAddress, &[Engine("amid::signals_of_two_fences_at_one_address_wake_what_waits_for_each")]),
+    (DrawsAtTheEnd, &[Engine("amid::a_signal_wakes_in_front_of_the_second_cold_page")]),
     (NoLogBarrier, &[Loom(&["log_1_with_one_barrier_needs_the_flush"])]),
     // Contexts, queues.
     (AnswersResumed, &[Engine("limits::a_suspension_that_was_taken_back_is_not_answered")]),
