@@ -356,12 +356,14 @@ impl HwQueue {
     /// Looks whether user mode tells what it queues: progress beyond the last queued value is a fault of the user-mode
     /// driver, reported once.
     pub(crate) fn judge_queued(&self) {
-        if !self.is_user_mode() || self.doorbell().is_none() {
+        // Those that there are now: one that goes meanwhile has said what it has said.
+        let doorbells = if self.is_user_mode() { self.doorbells() } else { Vec::new() };
+        if doorbells.is_empty() {
             return;
         }
         // In this order: user mode stores the value before anything shows the work to the GPU.
         let progress = self.progress.value();
-        let queued = self.last_queued();
+        let queued = doorbells.iter().map(|doorbell| doorbell.last_queued()).max().unwrap_or(0);
         let is_wrong = progress > queued && self.context.device().usable().is_ok();
         if is_wrong && !self.is_untold.swap(true, Ordering::AcqRel) {
             let process = self.context.device().process().process().map_or(0, |process| process.nt().id());
