@@ -356,7 +356,7 @@ impl HwQueue {
     /// Looks whether user mode tells what it queues: progress beyond the last queued value is a fault of the user-mode
     /// driver, reported once.
     pub(crate) fn judge_queued(&self) {
-        // Those that there are now: one that goes meanwhile has said what it has said.
+        // Those that there are now. One that goes meanwhile tells nothing any more.
         let doorbells = if self.is_user_mode() { self.doorbells() } else { Vec::new() };
         if doorbells.is_empty() {
             return;
@@ -364,6 +364,9 @@ impl HwQueue {
         // In this order: user mode stores the value before anything shows the work to the GPU.
         let progress = self.progress.value();
         let queued = doorbells.iter().map(|doorbell| doorbell.last_queued()).max().unwrap_or(0);
+        if !doorbells.iter().all(|doorbell| doorbell.is_alive()) {
+            return;
+        }
         let is_wrong = progress > queued && self.context.device().usable().is_ok();
         if is_wrong && !self.is_untold.swap(true, Ordering::AcqRel) {
             let process = self.context.device().process().process().map_or(0, |process| process.nt().id());
