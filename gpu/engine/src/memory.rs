@@ -264,6 +264,16 @@ impl<'m> From<&'m AtomicU64> for SharedWord<'m> {
     }
 }
 
+/// Returns whether a schedule explorer watches this process: each access is a step there, and loops that look for a
+/// while are left out.
+#[inline(always)]
+pub(crate) fn is_explored() -> bool {
+    #[cfg(feature = "explore")]
+    return hooks::get().is_some();
+    #[cfg(not(feature = "explore"))]
+    false
+}
+
 #[cfg(feature = "explore")]
 pub mod hooks {
     //! Where the schedule explorer takes over the access to shared words.

@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::fence::{self, Park};
 use crate::gpu::Gpu;
 use crate::host::Host;
-use crate::memory::SharedWord;
+use crate::memory::{SharedWord, is_explored};
 use crate::node::Node;
 use crate::queue::Queue;
 use crate::slots::SlotId;
@@ -50,7 +50,7 @@ impl<H: Host> Core<H> {
         // Without memory for the mapping the queue looks again at its next turn, as if woken.
         let look_later = || queue.wake(wait.ticket, false, gpu.host.clock());
         let word = mmu.word(wait.address, false).inspect_err(|_| look_later())?;
-        let looks = if cfg!(feature = "explore") { 0 } else { LOOKS };
+        let looks = if is_explored() { 0 } else { LOOKS };
         let (mut looked, mut met) = (0, false);
         while looked < looks {
             looked += 1;
