@@ -110,6 +110,8 @@ const TABLE: &[(Mutation, &[By])] = &[
     ),
     (StretchPassesStore, &[Engine("stretches::a_store_to_a_fences_word_comes_behind_the_signals_before_it")]),
     (OwnEntryLate, &[Engine("fused::no_interrupt_is_ahead_of_its_own_entry")]),
+    (NextRingGoesOn, &[Engine("rings::the_old_ring_runs_to_its_end_before_the_new_one_begins_at_zero")]),
+    (RunsAside, &[Engine("rings::nothing_runs_while_a_ring_is_set_aside")]),
     (MergesByAddress, &[Engine("amid::signals_of_two_fences_at_one_address_wake_what_waits_for_each")]),
     (DrawsAtTheEnd, &[Engine("amid::a_signal_wakes_in_front_of_the_second_cold_page")]),
     (NoLogBarrier, &[Loom(&["log_1_with_one_barrier_needs_the_flush"])]),
