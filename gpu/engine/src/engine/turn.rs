@@ -373,6 +373,15 @@ impl<H: Host> Core<H> {
                     _ => Some(Outcome::Drained),
                 });
             }
+            // User mode may free a ring that was replaced, once its read pointer says that all is done.
+            Err(NoPacket::NoRing(_))
+                if self.tlb.lack.is_none()
+                    && exec.published == exec.consumed
+                    && job.queue.is_some_and(|queue| queue.has_next_ring()) =>
+            {
+                job.queue.inspect(|queue| _ = queue.leave_ring(exec.ring));
+                return Ok(Some(Outcome::Budget));
+            }
             // A queue without a connected doorbell may have lost its ring: user mode may free it. Then the queue
             // has nothing to run and is no longer watched. Connecting a doorbell makes the engine look at the queue
             // again.

@@ -4,6 +4,7 @@
 use crate::support::{Range, Rig, TestQueue};
 use gpu_engine::queue::{Binding, State};
 use gpu_engine::rings::RINGS;
+use gpu_engine::word::{Ordering, Word};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{self, Encoded};
 use gpu_wire::ring::READ_POINTER;
@@ -75,6 +76,25 @@ pub(crate) fn nothing_runs_while_a_ring_is_set_aside() {
     q.publish(&[store(m.va, 2)]);
     rig.settle();
     assert!(m.read(0) == 2 && old.is_done() && q.read_pointer() == q.wp);
+}
+
+/// User mode frees the old ring when its read pointer says that all is done, which may be before the engine has left it.
+#[test]
+fn a_ring_that_is_done_may_go_before_the_engine_leaves_it() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    let m = rig.map(1, false);
+    q.submit(&[store(m.va, 1)]);
+    rig.settle();
+    let (binding, old) = another(&mut rig, &mut q);
+    assert!(old.is_done() && q.queue.resize(binding));
+    let table = rig.leaf_table(&rig.context.clone(), old.0.va);
+    rig.entry(table, gpu_wire::pte::index(old.0.va, 0)).store(0, Ordering::SeqCst);
+    rig.gpu.flush(rig.process.number, 0, 0);
+    rig.gpu.make_ready(&q.queue);
+    q.submit(&[store(m.va, 2)]);
+    rig.settle();
+    assert_eq!((m.read(0), q.queue.state(), q.read_pointer()), (2, State::Active, q.wp));
 }
 
 /// The old ring was never looked at: its work was published, and not rung.
