@@ -78,7 +78,7 @@ pub(crate) fn nothing_runs_while_a_ring_is_set_aside() {
     assert!(m.read(0) == 2 && old.is_done() && q.read_pointer() == q.wp);
 }
 
-/// User mode frees the old ring when its read pointer says that all is done, which may be before the engine has left it.
+/// User mode frees the old ring when its read pointer says that all is done: the engine may not have left it yet.
 #[test]
 fn a_ring_that_is_done_may_go_before_the_engine_leaves_it() {
     let mut rig = Rig::new();
