@@ -121,7 +121,7 @@ pub fn crowd(stage: &Stage, queues: usize, times: usize) -> Played {
         };
         // A thread that the host does not let run waits for others' turns as well, so that once says nothing.
         for _ in 0..TRIES {
-            stage.play(setup(), &play).with_context(|| format!("one process {one_process}"))?;
+            stage.play(setup(), play).with_context(|| format!("one process {one_process}"))?;
             if longest.load(Ordering::Relaxed) <= bound {
                 break;
             }
