@@ -253,6 +253,8 @@ const RESERVED_PLACES: usize = 32;
 /// What the engines' threads have, and what they are waited for by.
 pub(crate) struct Threads<P: Platform> {
     answers: Answers<P>,
+    /// Where connections wait for a physical doorbell that no other thread is changing.
+    changes: Answers<P>,
     keeper: Keeper<P>,
     idle: Idle<P>,
     power: Power,
@@ -272,11 +274,13 @@ impl<P: Platform> Threads<P> {
     pub(crate) fn new(irql: &Passive, platform: &P, settings: &Settings) -> core::result::Result<Self, NoMemory> {
         let clock = GpuClock::new(irql, platform, settings.time_stamps);
         let answers = Answers::new(platform.event(irql)?);
+        let changes = Answers::new(platform.event(irql)?);
         let keeper = Keeper::new(platform.event(irql)?);
         let idle = Idle::new(platform.event(irql)?);
         let reserve = || platform.reserve(irql, RESERVED_PLACES);
         let reserves = [reserve()?, reserve()?, reserve()?];
-        Ok(Self { answers, keeper, idle, power: Power::default(), reserves, numbers: Default::default(), clock })
+        let (power, numbers) = (Power::default(), Default::default());
+        Ok(Self { answers, changes, keeper, idle, power, reserves, numbers, clock })
     }
 }
 
@@ -331,6 +335,11 @@ impl<P: Platform> EngineHost<P> {
     /// Where DDIs wait for engines.
     pub(crate) fn answers(&self) -> &Answers<P> {
         &self.threads.answers
+    }
+
+    /// Where connections wait for a physical doorbell.
+    pub(crate) fn changes(&self) -> &Answers<P> {
+        &self.threads.changes
     }
 
     /// What time stamps are taken from.

@@ -1,4 +1,5 @@
-//! Waiting for engines: until a flush is served, until one holds, until one has left a queue.
+//! Waiting for engines: until a flush is served, until one holds, until one has left a queue. And waiting for other
+//! threads, which announce what they have done in the same way: until a physical doorbell has changed hands.
 //!
 //! A thread that waits is counted, and then looks; an engine's thread does what is waited for, and then looks whether
 //! any is counted: behind each step, and behind each flush, which it serves in the middle of steps as well. At least
@@ -10,7 +11,7 @@ use crate::platform::{self, Event, Platform};
 use core::sync::atomic::{AtomicU32, Ordering};
 use gpu_engine::word::machine_fence;
 
-/// Where DDIs wait for engines.
+/// Where DDIs wait for what others do and announce.
 pub struct Answers<P: Platform> {
     event: P::Event,
     waiting: AtomicU32,
@@ -22,7 +23,7 @@ impl<P: Platform> Answers<P> {
         Self { event, waiting: AtomicU32::new(0) }
     }
 
-    /// Waits until `done`, which an engine makes true, for `patience` units of 100 ns or, with `None`, for as long as
+    /// Waits until `done`, which one that announces makes true, for `patience` units of 100 ns or, with `None`, for as long as
     /// it takes. Returns whether `done` said so in time. No lock is held.
     pub fn wait(&self, _irql: &Passive, platform: &P, patience: Option<u64>, mut done: impl FnMut() -> bool) -> bool {
         if done() {

@@ -214,8 +214,12 @@ impl<P: Platform> Doorbell<P> {
                 }
                 ended.is_some()
             };
-            platform::until(irql, &started.platform, Some(PATIENCE), &mut look);
+            // At once as a rule; then when a thread has changed one: by the clock's ticks, the others would have
+            // hundreds of turns in front of this one.
+            let changes = started.gpu.host.changes();
+            changes.wait(irql, &started.platform, Some(PATIENCE), &mut look);
             if let Some(ended) = ended {
+                changes.announce();
                 return ended;
             }
             if refused && pool.changes() == before {
@@ -228,6 +232,7 @@ impl<P: Platform> Doorbell<P> {
     pub fn disconnect(&self, irql: &Passive) {
         let started = &self.counted.started;
         started.doorbells.disconnect(&OfDriver { irql, started }, &self.claimant);
+        started.gpu.host.changes().announce();
         started.gpu.watch_pointer(&self.queue.engine, self.claimant.key);
     }
 
@@ -250,6 +255,7 @@ impl<P: Platform> Doorbell<P> {
         let hands = OfDriver { irql, started };
         let mut give_back = || started.doorbells.release(&hands, &doorbell.claimant);
         platform::until(irql, &started.platform, Some(GONE_PATIENCE), &mut give_back);
+        started.gpu.host.changes().announce();
         started.gpu.stop_watching(engine, doorbell.claimant.key);
         if doorbell.queue.doorbells.with(|doorbells| doorbells.remove(doorbell.claimant.key)) {
             engine.set_aside();

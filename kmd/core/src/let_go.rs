@@ -49,4 +49,5 @@ fn let_go<P: Platform>(irql: &Passive, started: &Started<P>, node: usize, idle: 
         let rings = owner.queue.rings.load(Ordering::Relaxed);
         owner.queue.context.node == node && owner.habit.may_go(&Now { now, second, idle, rings })
     });
+    started.gpu.host.changes().announce();
 }
