@@ -253,13 +253,14 @@ impl Burst {
             if exec.rests && exec.looked.is_some_and(|looked| exec.consumed - looked < NEXT_LOOK) {
                 return Err(NoPacket::Drained);
             }
-            exec.looked = Some(exec.consumed);
             // What is published lies in a line that another processor has written, as the write pointer does: both are
             // asked for before either is waited for.
             mmu.touch(GpuVa(ring.0 + geometry.spans(exec.consumed, ALIGN).first));
             let mutation = mmu.bus.mutation;
             // ORDERING[RING-1]: before the packets below it are copied.
             let published = publication::write_pointer(&mmu.word(control, false)?, mutation);
+            // Not before: where the page cannot be mapped behind this look of the engine, the turn has yet to look.
+            exec.looked = Some(exec.consumed);
             let pending = match geometry.pending(published, exec.consumed) {
                 Err(_) if mmu.bus.mutation.is(Mutation::BelievesWritePointer) => published.wrapping_sub(exec.consumed),
                 pending => pending.map_err(|_| FaultKind::BadWritePointer)?,
