@@ -357,3 +357,33 @@ fn nothing_of_a_nop_is_charged_as_more_than_it_is() {
     let most = most(&rig);
     assert!((256 * 200..=BOUND).contains(&most), "{most} for the packets of a stretch");
 }
+
+/// The engine rests between looks at write pointers, and that of another queue cannot be mapped before the engine looks
+/// up: the queue's turn is not over until the pointer was looked at.
+#[test]
+fn a_cold_write_pointer_is_looked_at_where_the_engine_rests() {
+    let mut rig = Rig::with_fine_clock();
+    let mut busy = rig.queue(0, 0);
+    rig.settle();
+    let mut value = 0;
+    while !rig.engines[0].is_resting() {
+        assert!(value < 10_000, "the engine never rests");
+        // A submission is a signal of the progress fence.
+        let some: Vec<_> = (1..=8).map(|n| Encoded::fence_signal(busy.queue.progress, value + n)).collect();
+        value += 8;
+        busy.submit(&some);
+        while busy.read_pointer() != busy.wp {
+            rig.engines[0].step();
+        }
+    }
+    // Both pages of it are cold, and so are their tables.
+    rig.gpu.doorbells.disconnect(0);
+    let mut cold = rig.queue(0, 1);
+    rig.gpu.doorbells.disconnect(1);
+    let m = rig.map(1, false);
+    cold.publish(&[packet::Store { address: m.va.0, value: 1 }.to_packet()]);
+    rig.gpu.flush(rig.process.number, 0, 0);
+    rig.gpu.make_ready(&cold.queue);
+    rig.settle();
+    assert_eq!(m.read(0), 1);
+}

@@ -114,6 +114,8 @@ pub struct TestHost {
     pub clock: AtomicU64,
     /// By how much it is more than the last: 1, unless a test says otherwise.
     pub tick: AtomicU64,
+    /// Readings in a second.
+    frequency: u64,
     pub mappings: Arc<AtomicU64>,
     /// What the engines asked to map: frames, and whether for writing.
     pub asked: Mutex<Vec<(Vec<u64>, bool)>>,
@@ -191,7 +193,7 @@ impl Host for TestHost {
         self.clock.fetch_add(self.tick.load(Ordering::Relaxed), Ordering::Relaxed)
     }
     fn clock_frequency(&self) -> u64 {
-        10_000_000
+        self.frequency
     }
     fn flushed(&self, _node: NodeOrdinal) {
         self.flushes.fetch_add(1, Ordering::Relaxed);
@@ -300,7 +302,12 @@ pub const DOORBELLS: usize = 4;
 thread_local! {
     /// The mutation of the GPUs that this thread makes; 0: none.
     pub static MUTATION: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+    /// The frequency of their clocks.
+    static FREQUENCY: Cell<u64> = const { Cell::new(COARSE) };
 }
+
+/// A clock that does not tell the time of one submission from that of another.
+const COARSE: u64 = 10_000_000;
 
 impl Rig {
     pub fn new() -> Self {
@@ -320,12 +327,21 @@ impl Rig {
         Self::build(Model::Dedicated, false, monitored, true)
     }
 
+    /// With a clock that tells the time of one submission from that of another.
+    pub fn with_fine_clock() -> Self {
+        FREQUENCY.set(1_000_000_000);
+        let rig = Self::new();
+        FREQUENCY.set(COARSE);
+        rig
+    }
+
     fn build(model: Model, names_queues: bool, monitored: MonitoredFences, preempts_in_buffers: bool) -> Self {
         let host = TestHost {
             system: Pages::new(8192),
             local: Pages::new(1024),
             clock: AtomicU64::new(1),
             tick: AtomicU64::new(1),
+            frequency: FREQUENCY.get(),
             mappings: Arc::default(),
             asked: Mutex::default(),
             until_failure: Mutex::default(),
