@@ -8,6 +8,8 @@
 //! Chosen: the progress fence of a user-mode queue is native; that of a kernel-mode queue is native where the driver
 //! has native fences, unless the personality says otherwise.
 
+mod doorbells;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -30,7 +32,6 @@ use crate::handle::{HandleType, KernelHandle, KernelObject};
 use crate::hw_context::{HwContext, judge_handle};
 use crate::personality::{KernelProgress, PacketCap, ProgressFenceHandle, ProgressOpened};
 use crate::process::{ProcessInner, UserObject, judge_destroy};
-use crate::report::{UserFault, UserMistake};
 use crate::rules::paging::HW_SUBMIT_STATUS;
 use crate::rules::tdr::HW_STALL;
 use crate::sync::{Gate, Lock, Named, Naming, Rank, Signal};
@@ -315,64 +316,6 @@ impl HwQueue {
 
     pub(crate) fn commands(&self) -> &Commands {
         &self.commands
-    }
-
-    /// Its doorbells, the newest last: one at most, and two while the ring is being resized.
-    pub(crate) fn doorbells(&self) -> Vec<Arc<Doorbell>> {
-        let all: Vec<_> = self.doorbells.lock().iter().filter_map(Weak::upgrade).collect();
-        all.into_iter().filter(|doorbell| doorbell.is_alive()).collect()
-    }
-
-    /// The newest doorbell, if it has one.
-    pub(crate) fn doorbell(&self) -> Option<Arc<Doorbell>> {
-        self.doorbells().pop()
-    }
-
-    pub(crate) fn add_doorbell(&self, doorbell: &Arc<Doorbell>) {
-        let mut doorbells = self.doorbells.lock();
-        doorbells.retain(|old| old.upgrade().is_some_and(|old| old.is_alive()));
-        doorbells.push(Arc::downgrade(doorbell));
-    }
-
-    /// Keeps what user mode has queued last by a doorbell that goes.
-    pub(crate) fn note_told(&self, last_queued: u64) {
-        self.told.fetch_max(last_queued, Ordering::AcqRel);
-    }
-
-    /// What user mode has ever said that it queued last.
-    pub(crate) fn told(&self) -> u64 {
-        let told = self.told.load(Ordering::Acquire);
-        self.doorbells().iter().map(|doorbell| doorbell.last_queued()).fold(told, u64::max)
-    }
-
-    /// The value that its progress fence has when everything that was queued is done.
-    pub(crate) fn last_queued(&self) -> u64 {
-        if self.is_user_mode() {
-            return self.doorbells().iter().map(|doorbell| doorbell.last_queued()).max().unwrap_or(0);
-        }
-        self.flights.lock().iter().map(|flight| flight.progress).max().unwrap_or(0)
-    }
-
-    /// Looks whether user mode tells what it queues: progress beyond the last queued value is a fault of the user-mode
-    /// driver, reported once.
-    pub(crate) fn judge_queued(&self) {
-        // Those that there are now. One that goes meanwhile tells nothing any more.
-        let doorbells = if self.is_user_mode() { self.doorbells() } else { Vec::new() };
-        if doorbells.is_empty() {
-            return;
-        }
-        // In this order: user mode stores the value before anything shows the work to the GPU.
-        let progress = self.progress.value();
-        let queued = doorbells.iter().map(|doorbell| doorbell.last_queued()).max().unwrap_or(0);
-        if !doorbells.iter().all(|doorbell| doorbell.is_alive()) {
-            return;
-        }
-        let is_wrong = progress > queued && self.context.device().usable().is_ok();
-        if is_wrong && !self.is_untold.swap(true, Ordering::AcqRel) {
-            let process = self.context.device().process().process().map_or(0, |process| process.nt().id());
-            let mistake = UserMistake::ProgressAhead { queue: self.user_handle(), progress, queued };
-            self.adapter().shared().counters.user_fault(UserFault { process, mistake });
-        }
     }
 
     /// Submits what can be. On the scheduler's worker.

@@ -131,28 +131,23 @@ fn timed<T>(effort: Effort, make: impl Fn() -> Result<T>) -> Result<Vec<f64>> {
         .collect()
 }
 
-fn one_more_queue(bed: &Bed) -> Result<Vec<Measured>> {
-    let process = Resident::new(bed, "bench")?;
-    let count = bed.options.effort.count(512, 20) as usize;
-    let make = || Ok(process.device.queue(0, RING, 0, 0)?);
-    bed.measure(&QUEUE, || {
-        let limit = timed(bed.options.effort, make)?;
-        let others: Vec<Queue> = (0..count).map(|_| make()).collect::<Result<_>>()?;
-        let value = timed(bed.options.effort, make)?;
-        ensure!(others.len() == count, "queues went away");
+/// One more of what `make` makes, beside `count` of them.
+fn one_more<T>(bed: &Bed, figure: &'static Figure, count: u64, make: impl Fn() -> Result<T>) -> Result<Vec<Measured>> {
+    bed.measure(figure, || {
+        let limit = timed(bed.options.effort, &make)?;
+        let others: Vec<T> = (0..count).map(|_| make()).collect::<Result<_>>()?;
+        let value = timed(bed.options.effort, &make)?;
+        drop(others);
         Ok(Taken::new(value, limit))
     })
 }
 
+fn one_more_queue(bed: &Bed) -> Result<Vec<Measured>> {
+    let process = Resident::new(bed, "bench")?;
+    one_more(bed, &QUEUE, bed.options.effort.count(512, 20), || Ok(process.device.queue(0, RING, 0, 0)?))
+}
+
 fn one_more_fence(bed: &Bed) -> Result<Vec<Measured>> {
     let process = Resident::new(bed, "bench")?;
-    let count = bed.options.effort.count(4096, 50) as usize;
-    let make = || Ok(process.device.fence(0, 0)?);
-    bed.measure(&FENCE, || {
-        let limit = timed(bed.options.effort, make)?;
-        let others: Vec<Fence> = (0..count).map(|_| make()).collect::<Result<_>>()?;
-        let value = timed(bed.options.effort, make)?;
-        ensure!(others.len() == count, "fences went away");
-        Ok(Taken::new(value, limit))
-    })
+    one_more(bed, &FENCE, bed.options.effort.count(4096, 50), || Ok(process.device.fence(0, 0)?))
 }

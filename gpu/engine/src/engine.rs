@@ -26,6 +26,7 @@ mod hot;
 mod outcome;
 mod pace;
 mod packets;
+mod place;
 mod ready;
 mod report;
 mod rings;

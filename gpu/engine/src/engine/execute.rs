@@ -1,7 +1,7 @@
 //! One packet of a turn: what it says is decoded and carried out, and what that brings about is noted or drawn.
 
 use super::Core;
-use super::turn::Place;
+use super::place::Place;
 use crate::command_processor::{Effect, FenceRef, Processor, Unit, entry};
 use crate::counters::{add, bump};
 use crate::exec::{Exec, Pending, Synced};

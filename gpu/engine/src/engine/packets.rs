@@ -2,7 +2,7 @@
 
 use super::Core;
 use super::outcome::Outcome;
-use super::turn::PACKET_STREAM;
+use super::place::PACKET_STREAM;
 use crate::command_processor::{FenceRef, Job};
 use crate::counters::bump;
 use crate::exec::Exec;

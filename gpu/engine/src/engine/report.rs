@@ -1,6 +1,6 @@
 //! What a turn tells user mode in the control page of a ring: the read pointer, and the fault that stopped the queue.
 
-use super::turn::Place;
+use super::place::Place;
 use super::{Core, UNMAPPED_AT_ONCE};
 use crate::address_space::EVERY_PROCESS;
 use crate::command_processor::FenceRef;

@@ -1,7 +1,7 @@
 //! In which of a queue's rings a turn is.
 
 use super::outcome::Outcome;
-use crate::command_processor::FenceRef;
+use crate::command_processor::{FenceRef, Job};
 use crate::exec::Exec;
 use crate::gpu::Gpu;
 use crate::host::Host;
@@ -41,4 +41,11 @@ pub(super) fn leaves_ring<H: Host>(queue: &Queue<H>, exec: &mut Exec<FenceRef<H>
     }
     queue.leave_ring(exec.ring);
     Some(Outcome::Budget)
+}
+
+/// The ring cannot be read. User mode may free one that was replaced, once its read pointer says that all is done: then
+/// the stream is in the next one behind this. Returns whether it is; `false`: the ring is missing.
+pub(super) fn leaves_lost_ring<H: Host>(job: &Job<'_, H>, exec: &Exec<FenceRef<H>>) -> bool {
+    let is_done = exec.published == exec.consumed;
+    job.queue.is_some_and(|queue| is_done && queue.has_next_ring() && queue.leave_ring(exec.ring))
 }

@@ -13,7 +13,7 @@
 //! fence's own word ends the stretch, since it comes between two values.
 
 use super::Core;
-use super::turn::Place;
+use super::place::Place;
 use crate::command_processor::FenceRef;
 use crate::counters::add;
 use crate::exec::{Exec, Pending};

@@ -1,7 +1,7 @@
 //! What waits and signals bring about: queues park and wake, and the CPU is interrupted.
 
 use super::Core;
-use super::turn::Place;
+use super::place::Place;
 use super::waking::Waker;
 use crate::address_space::AddressSpace;
 use crate::command_processor::{FenceRef, Job};

@@ -5,7 +5,8 @@
 //! inside a command buffer, inside an operation ([`crate::exec`]).
 
 use super::outcome::Outcome;
-use super::rings::{leaves_ring, take_rings_over};
+use super::place::{Place, QUEUE_STREAM, flush_is_done, is_asked, is_watched_only, line};
+use super::rings::{leaves_lost_ring, leaves_ring, take_rings_over};
 use super::{Core, Step};
 use crate::address_space::{AddressSpace, EVERY_PROCESS};
 use crate::command_processor::{FenceRef, Job};
@@ -19,7 +20,6 @@ use crate::node::{Control, Node, attention};
 use crate::notice::Notice;
 use crate::operation::Long;
 use crate::ops::{self, Advance, STEP};
-use crate::plate::positions;
 use crate::queue::{Queue, State, abandon};
 use crate::scheduling_log::Moment;
 use crate::shared::Shared;
@@ -27,32 +27,9 @@ use crate::stream::{Burst, NoPacket};
 use crate::tlb::Lack;
 use crate::trace::Event;
 use crate::word::Ordering;
-use gpu_wire::debug_blob::Line;
 use gpu_wire::doorbell::Model;
 use gpu_wire::packet::{FaultKind, Packet, Privilege};
 
-/// A queue, and a packet, by their numbers in `debug_blob::STREAMS`.
-const QUEUE_STREAM: u64 = 1;
-pub(super) const PACKET_STREAM: u64 = 2;
-
-/// Where a stream is.
-fn line<H: Host>(gpu: &Gpu<H>, job: &Job<'_, H>, exec: &Exec<FenceRef<H>>, end: u64) -> Line {
-    let (stream, queue, context, value) = match (job.queue, job.packet) {
-        (Some(queue), _) => {
-            let value = queue.running.load(Ordering::Relaxed);
-            (QUEUE_STREAM, queue.slot.pack(), queue.context.slot.pack(), value)
-        }
-        (None, Some((context, fence))) => (PACKET_STREAM, 0, context, fence.into()),
-        (None, None) => (0, 0, 0, 0),
-    };
-    let ring = positions(exec);
-    let next = exec.buffer.map_or(0, |buffer| buffer.next.0);
-    Line { stream, end, queue, context, value, ring, next, clock: gpu.host.clock() }
-}
-
-/// How often an engine looks whether the others have served a flush before it waits for them: some 40 µs. Once where
-/// schedules are explored: a look is a step there.
-const FLUSH_LOOKS: u32 = if cfg!(feature = "explore") { 1 } else { 1_000 };
 /// Work of a turn while others wait, in bytes moved: some 400 µs at 10 GB/s.
 const TURN: u64 = 4 << 20;
 /// What a packet counts for, in bytes moved.
@@ -60,14 +37,6 @@ const PACKET: u64 = 1 << 10;
 /// Work since the last look, in bytes moved, behind which the consequences of a signal are drawn before anything else:
 /// some 3 µs. Less is what is left of the burst, as a rule.
 const DRAWN: u64 = 32 << 10;
-
-/// Where a stream runs.
-pub(super) struct Place<'a, H: Host> {
-    pub gpu: &'a Gpu<H>,
-    pub node: &'a Node<H>,
-    pub job: &'a Job<'a, H>,
-    pub space: &'a AddressSpace<H>,
-}
 
 impl<H: Host> Core<H> {
     /// Runs one queue for a turn, if it is there still.
@@ -373,13 +342,7 @@ impl<H: Host> Core<H> {
                     _ => Some(Outcome::Drained),
                 });
             }
-            // User mode may free a ring that was replaced, once its read pointer says that all is done.
-            Err(NoPacket::NoRing(_))
-                if self.tlb.lack.is_none()
-                    && exec.published == exec.consumed
-                    && job.queue.is_some_and(|queue| queue.has_next_ring()) =>
-            {
-                job.queue.inspect(|queue| _ = queue.leave_ring(exec.ring));
+            Err(NoPacket::NoRing(_)) if self.tlb.lack.is_none() && leaves_lost_ring(job, exec) => {
                 return Ok(Some(Outcome::Budget));
             }
             // A queue without a connected doorbell may have lost its ring: user mode may free it. Then the queue
@@ -600,26 +563,4 @@ impl<H: Host> Core<H> {
             _ => Ok(None),
         }
     }
-}
-
-/// Returns whether the flush `number` is done, or is so soon: the others, where they are awake, look up within the time
-/// in which this looks.
-fn flush_is_done<H: Host>(gpu: &Gpu<H>, node: &Node<H>, number: u64) -> bool {
-    for _ in 0..FLUSH_LOOKS {
-        if gpu.flush_done(number) || node.attention.load(Ordering::Relaxed) != 0 {
-            break;
-        }
-        core::hint::spin_loop();
-    }
-    gpu.flush_done(number)
-}
-
-/// Returns whether a look may have the stream come off: something is asked of the engine, or the turn is over.
-fn is_asked<H: Host>(node: &Node<H>, turn: u64) -> bool {
-    turn == 0 || node.attention.load(Ordering::Relaxed) != 0 || !node.arrivals.is_empty()
-}
-
-/// Returns whether the job's queue has no connected doorbell. `false` for a job without a queue.
-fn is_watched_only<H: Host>(job: &Job<'_, H>) -> bool {
-    job.queue.is_some_and(|queue| queue.connected.load(Ordering::Acquire) == 0)
 }

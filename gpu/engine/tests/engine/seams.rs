@@ -1,5 +1,5 @@
 //! What is taken away or changed while it is in use: fences that a queue waits for, their pages, rings and logs in the
-//! middle of a burst, doorbells that name nobody.
+//! middle of a burst, doorbells that name no queue.
 
 use crate::preemption::scattered;
 use crate::stretches::{progress, queue, store};
@@ -125,7 +125,7 @@ fn flushes_at_each_mapping_keep_no_stream_from_its_end() {
     assert!(rig.gpu.flush_done(last));
 }
 
-/// Values at the edges: 0 is met always, the highest by itself alone, and a value behind it that is less wakes nobody.
+/// Values at the edges: 0 is met always, the highest by itself alone, and a value behind it that is less wakes no queue.
 #[test]
 fn values_at_the_edges() {
     let mut rig = Rig::new();
@@ -230,9 +230,9 @@ fn a_log_that_goes_amid_a_burst_has_everything_looked_at() {
     }
 }
 
-/// Rings of the global doorbell that name nobody, or a queue that is gone, reach those that are connected.
+/// Rings of the global doorbell that name no queue, or one that is gone, reach those that are connected.
 #[test]
-fn global_rings_that_name_nobody_reach_every_queue() {
+fn global_rings_that_name_no_queue_reach_every_queue() {
     let mut rig = Rig::with(Model::Global, false);
     let (mut q, gone, m) = (rig.queue(0, 0), rig.queue(0, 0), rig.map(1, false));
     let token = gpu_engine::gpu::token(gone.queue.slot);
@@ -248,7 +248,7 @@ fn global_rings_that_name_nobody_reach_every_queue() {
     }
 }
 
-/// A queue that is destroyed while it finds no memory keeps nobody from a turn, and nothing of it stays.
+/// A queue that is destroyed while it finds no memory keeps no other from a turn, and nothing of it stays.
 #[test]
 fn a_queue_that_is_destroyed_for_want_of_memory() {
     let mut rig = Rig::new();
