@@ -2,8 +2,8 @@
 
 use super::statistics::{Better, Figure, Rounds, Taken, Target};
 use super::{Bed, Benchmark, Effort, Measured, Resident, finish};
-use crate::client::{Fence, List, Queue};
-use anyhow::{Result, ensure};
+use crate::client::{List, Queue};
+use anyhow::Result;
 use std::time::Instant;
 
 const ONE: Figure = Figure {
