@@ -23,8 +23,8 @@ impl<P: Platform> Answers<P> {
         Self { event, waiting: AtomicU32::new(0) }
     }
 
-    /// Waits until `done`, which one that announces makes true, for `patience` units of 100 ns or, with `None`, for as long as
-    /// it takes. Returns whether `done` said so in time. No lock is held.
+    /// Waits until `done`, which one that announces makes true, for `patience` units of 100 ns or, with `None`, for as
+    /// long as it takes. Returns whether `done` said so in time. No lock is held.
     pub fn wait(&self, _irql: &Passive, platform: &P, patience: Option<u64>, mut done: impl FnMut() -> bool) -> bool {
         if done() {
             return true;

@@ -125,7 +125,8 @@ fn flushes_at_each_mapping_keep_no_stream_from_its_end() {
     assert!(rig.gpu.flush_done(last));
 }
 
-/// Values at the edges: 0 is met always, the highest by itself alone, and a value behind it that is less wakes no queue.
+/// Values at the edges: 0 is met always, the highest by itself alone, and a value behind it that is less wakes no
+/// queue.
 #[test]
 fn values_at_the_edges() {
     let mut rig = Rig::new();
