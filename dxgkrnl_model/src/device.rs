@@ -332,14 +332,6 @@ impl Device {
         self.fail_marked();
     }
 
-    /// As [`fail`](Self::fail), for what its process did not bring about.
-    ///
-    /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn fail_innocent(self: &Arc<Self>, state: DeviceState) {
-        self.mark(state);
-        self.fail_marked();
-    }
-
     /// What follows from the error state; once.
     ///
     /// IRQL: PASSIVE_LEVEL.
@@ -382,8 +374,8 @@ impl Device {
         fresh
     }
 
-    /// Notes the state. False: it is in an error state already.
-    fn mark(&self, state: DeviceState) -> bool {
+    /// As [`mark_failed`](Self::mark_failed), for what its process did not bring about.
+    pub(crate) fn mark(&self, state: DeviceState) -> bool {
         let active = DeviceState::Active as i32;
         self.state.compare_exchange(active, state as i32, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }

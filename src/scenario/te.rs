@@ -25,12 +25,14 @@
 //! | `te/replaced.rs` | memory that runs out where a node gets another engine |
 //! | `te/policed.rs` | long packets while each call is timed |
 //! | `te/snapshot.rs` | what waits for the device's level in a recovery |
+//! | `te/amid.rs` | hangs while the OS does something else |
 //! | `te/alone.rs` | recoveries that are wanted at once |
 //! | `te/old.rs` | notices that the adapter's reset ends |
 //! | `te/cancelled.rs` | packets of a lost device that never got to the driver |
 //! | `te/storm.rs` | resets at random points |
 
 mod alone;
+mod amid;
 mod answers;
 mod blame;
 mod blob;
@@ -437,6 +439,19 @@ pub(super) const CASES: &[Scenario] = &[
         title: "the portable part of the kit's job of a long packet without a timeout",
         source: "WHLK, Long Running packet (no TDR)",
         play: portable::long,
+    },
+    Scenario {
+        id: "TE-90",
+        title: "a queue hangs while the device is to lose its power: its engine is reset, and the way down goes on",
+        source: "DxgkDdiSuspendContext; user-mode work submission, engine D-state transitions",
+        play: amid::sleep,
+    },
+    Scenario {
+        id: "TE-91",
+        title: "a reset takes paging along while a queue of the memory's owner hangs another engine: both are reset, \
+                and the adapter",
+        source: "TDR changes in Windows 8, recovery; DxgkDdiResetHwEngine",
+        play: amid::owner,
     },
     Scenario {
         id: "TE-63",

@@ -69,13 +69,17 @@ impl Sleep {
         drop(self.watching.exclusive(adapter.kernel()));
         let mut suspended = Vec::new();
         for context in adapter.hw_contexts() {
-            let _held = context.hold();
-            if context.is_alive() && !context.is_suspended() && context.device().usable().is_ok() {
-                if matches!(context.suspend(), Suspend::Pending(_)) {
-                    crate::recovery::await_suspension(adapter, &context);
-                }
-                suspended.push(context.clone());
+            let answer = {
+                let _held = context.hold();
+                let runs = context.is_alive() && !context.is_suspended() && context.device().usable().is_ok();
+                runs.then(|| context.suspend())
+            };
+            let Some(answer) = answer else { continue };
+            // It is not held: a reset for the sake of the acknowledgement aborts contexts, perhaps this one.
+            if matches!(answer, Suspend::Pending(_)) {
+                crate::recovery::await_suspension(adapter, &context);
             }
+            suspended.push(context);
         }
         for doorbell in adapter.scheduler.queues().iter().flat_map(|queue| queue.doorbells()) {
             doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);

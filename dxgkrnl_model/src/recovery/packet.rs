@@ -17,7 +17,7 @@ use super::steps::{Reason, Step, What};
 use super::{adapter as adapter_reset, collect};
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
-use crate::device::DeviceState;
+use crate::device::{Device, DeviceState};
 use crate::personality::Departure;
 use crate::rules::tdr::{
     PREEMPT_ANSWER, TDR_ABORTED, TDR_ABORTED_NAME, TDR_FENCE, TDR_FENCE_BEHIND, TDR_GUILTY, TDR_MASK, TDR_QUERY,
@@ -206,9 +206,11 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
             packet.context.device().mark_failed(DeviceState::Hung);
         }
     }
+    let mut owners = Vec::new();
     if !hit.is_empty() {
         record.step(Step::PagingHit);
-        record.step(Step::OwnersLost(lose_owners(adapter, &hit)));
+        owners = mark_owners(adapter, &hit);
+        record.step(Step::OwnersLost(owners.len()));
     }
     record.step(Step::DevicesLost(devices_of(&lost)));
     let paging = back.iter().filter(|packet| packet.is_paging()).count();
@@ -224,6 +226,9 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     drop(recovers);
     for packet in &lost {
         packet.context.device().fail_marked();
+    }
+    for owner in owners {
+        owner.fail_marked();
     }
     drop(record);
     if was_hit {
@@ -301,13 +306,14 @@ fn judge_aborted(adapter: &Adapter, snapshot: &Snapshot, aborted: u32) -> bool {
     named
 }
 
-/// Puts the devices in error that own allocations to which these paging packets refer. How many.
+/// Marks the devices as in error that own allocations to which these paging packets refer. What follows from that may
+/// want a recovery of its own: it comes behind this one.
 ///
 /// Chosen: the article says error, and no page which one. HUNG tells them from devices that the adapter's reset loses;
 /// their processes have hung nothing, and it does not count for the block of a process ([`super::lockout`]).
-fn lose_owners(adapter: &Arc<Adapter>, hit: &[Packet]) -> usize {
+fn mark_owners(adapter: &Arc<Adapter>, hit: &[Packet]) -> Vec<Arc<Device>> {
     if adapter.personality().departs(Departure::SparesOwners) {
-        return 0;
+        return Vec::new();
     }
     let refers = |handle: usize| {
         hit.iter().any(|packet| matches!(&packet.load, Load::Paging(buffer) if buffer.refers.contains(&handle)))
@@ -317,10 +323,11 @@ fn lose_owners(adapter: &Arc<Adapter>, hit: &[Packet]) -> usize {
     for device in &owners {
         if blames {
             device.mark_failed(DeviceState::Hung);
+        } else {
+            device.mark(DeviceState::Hung);
         }
-        device.fail_innocent(DeviceState::Hung);
     }
-    owners.len()
+    owners
 }
 
 /// How many devices these packets are of.

@@ -239,6 +239,11 @@ impl<H: Host> Watch<H> {
         !self.mine.is_empty()
     }
 
+    /// Doorbells that a look goes through.
+    pub fn len(&self) -> usize {
+        self.mine.len()
+    }
+
     /// Returns whether a doorbell of the node has rung, or changed hands, since the last look.
     pub fn has_rung(&self, doorbells: &Doorbells<H>) -> bool {
         if doorbells.model == Model::Global {

@@ -420,7 +420,7 @@ impl<H: Host> Core<H> {
         }
         self.stuck = None;
         // Every request that set these bits is in its list already: set again means another step.
-        let served = attention::CONTROL | attention::SUSPEND | attention::PREEMPT | attention::LOG;
+        let served = attention::CONTROL | attention::SUSPEND | attention::PREEMPT | attention::LOG | attention::REST;
         if node.attention.fetch_and(!served, Ordering::AcqRel) & attention::LOG != 0 {
             self.reports.raise(gpu, node);
         }
@@ -455,6 +455,8 @@ impl<H: Host> Core<H> {
         if node.attention.fetch_and(!attention::FLUSH, Ordering::AcqRel) & attention::FLUSH == 0 {
             return;
         }
+        // The table of a paging packet, too: between two of its entries it is mapped again.
+        self.scratch.let_go();
         let mut everything = false;
         let doom = |process, start, end| self.tlb.flush(process, start, end);
         let (served, more) = gpu.flushes.serve(self.flushed, doom, || everything = true);

@@ -479,14 +479,17 @@ impl<H: Host, Q: Parks + Send> Fence<H, Q> {
     pub fn store<W: Word>(&self, current: &W, value: u64, mutation: &Chosen) -> Option<bool> {
         let store = || {
             let may_store = !self.is_always_signaled() || mutation.is(Mutation::WritesDeadFence);
-            may_store.then(|| store_current(current, value))
+            may_store.then(|| {
+                let backwards = store_current(current, value);
+                // In the same section: of two signals the later one's value stays in both.
+                if let Some(shadow) = &self.shadow {
+                    shadow.signaled(value);
+                }
+                backwards
+            })
         };
         let unlocked = mutation.is(Mutation::StoresUnlocked);
-        let backwards = if unlocked { store() } else { self.storing.with(|()| store()) }?;
-        if let Some(shadow) = &self.shadow {
-            shadow.signaled(value);
-        }
-        Some(backwards)
+        if unlocked { store() } else { self.storing.with(|()| store()) }
     }
 
     /// A signal from the CPU: writes CurrentValue through the address that the OS gave for this call, wakes who waits.

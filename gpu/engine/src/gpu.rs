@@ -334,6 +334,12 @@ impl<H: Host> Gpu<H> {
         }
     }
 
+    /// Has the engine come back to its thread, which may pause, as soon as it can come off its work. One that sleeps is
+    /// not woken for that.
+    pub fn ask_rest(&self, node: usize) {
+        let _kick = self.nodes[node].attend(attention::REST);
+    }
+
     /// After a reset: an interrupt for what could not be reported meanwhile.
     pub fn raise_again(&self, node: usize) {
         let shared = &self.nodes[node];

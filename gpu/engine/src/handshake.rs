@@ -7,8 +7,9 @@
 //!
 //! ORDERING[GONE-1]: an engine says whose turn it is, fences, and looks whether the queue is there still; a thread that
 //! destroys a queue says so, fences, and asks whose turn it is. Either the engine finds the queue destroyed, or the
-//! thread finds that it has its turn, and waits until the engine takes that back (Release, Acquire). So nothing of a
-//! queue is touched when the call that destroys it has returned.
+//! thread finds that it has its turn, and waits until the engine takes that back (Release, Acquire). So no turn touches
+//! anything of a queue when the call that destroys it has returned. What the engine has mapped of it, and looks of the
+//! engine at its write pointer, end with the flush in front of the freeing of its pages.
 
 use crate::mutation::{Chosen, Mutation};
 use crate::word::{Exchange, Ordering, Word};

@@ -39,6 +39,8 @@ pub mod attention {
     pub const LOG: u32 = 16;
     /// The adapter was stopped: nothing is translated any more. Never cleared.
     pub const HALT: u32 = 32;
+    /// The driver wants the engine back in its thread, which may pause.
+    pub const REST: u32 = 64;
 }
 
 pub use crate::handshake::{Control, Phase};

@@ -41,15 +41,6 @@ pub struct Waiting<H: Host> {
     behind: u32,
 }
 
-/// Drops packets that the OS has taken back, outside of the lock. Up to `DISPATCH_LEVEL`.
-pub fn drop_all<H: Host>(packets: &mut VecDeque<Waiting<H>>) {
-    for Waiting { packet, .. } in packets.drain(..) {
-        if packet.resumes {
-            packet.context.unclaim();
-        }
-    }
-}
-
 /// Whether `first` comes before `second`. Ids wrap.
 fn is_before(first: u32, second: u32) -> bool {
     second.wrapping_sub(first).cast_signed() > 0
@@ -288,7 +279,7 @@ impl<H: Host> PacketQueue<H> {
     }
 
     /// Asks that nothing that has not started does, and that what runs comes off. The packets that have not started
-    /// come back, to be [dropped](drop_all); the engine answers when nothing runs.
+    /// come back, to be dropped outside of the lock; the engine answers when nothing runs.
     pub fn preempt(&mut self, request: u32) -> VecDeque<Waiting<H>> {
         self.preempt = Some(request);
         self.named(request);
@@ -298,8 +289,12 @@ impl<H: Host> PacketQueue<H> {
         self.empty()
     }
 
-    /// Everything that waits; the spare deque takes its place.
+    /// Everything that waits; the spare deque takes its place. What had claimed the state of a packet that was taken off
+    /// gives it up, in the same section: the OS may submit it again as soon as the engine has answered.
     fn empty(&mut self) -> VecDeque<Waiting<H>> {
+        for Waiting { packet, .. } in self.waiting.iter().filter(|waiting| waiting.packet.resumes) {
+            packet.context.unclaim();
+        }
         core::mem::replace(&mut self.waiting, core::mem::take(&mut self.spare))
     }
 

@@ -127,8 +127,8 @@ pub struct Queue<H: Host> {
     pub consumed: AtomicU64,
     /// Packets executed.
     pub packets: AtomicU64,
-    /// Rings that were seen. Written by the node's engine; in the global model under the lock of the connections.
-    pub rings: AtomicU64,
+    /// How often its doorbell was seen to ring. The node's engine writes it.
+    pub rung: AtomicU64,
 }
 
 impl<H: Host> Linked for Queue<H> {
@@ -187,7 +187,7 @@ impl<H: Host> Queue<H> {
             running: AtomicU64::new(0),
             consumed: AtomicU64::new(0),
             packets: AtomicU64::new(0),
-            rings: AtomicU64::new(0),
+            rung: AtomicU64::new(0),
         })
     }
 

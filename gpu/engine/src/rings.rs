@@ -51,11 +51,13 @@ impl Rings {
         self.is_aside = true;
     }
 
-    /// Adds one behind the others, to which the engine goes back. Returns `false`, and does nothing, where there is no
-    /// room.
+    /// Adds one behind the others, to which the engine goes back; without any, it is the first. Returns `false`, and
+    /// does nothing, where there is no room.
     pub fn add(&mut self, binding: Binding) -> bool {
+        let is_first = self.first().binding.is_none();
         let Some(place) = self.list.iter_mut().find(|place| place.is_none()) else { return false };
         *place = Some(binding);
+        self.number += u64::from(is_first);
         self.is_aside = false;
         true
     }

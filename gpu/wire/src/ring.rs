@@ -8,7 +8,7 @@
 //! |---|---|---|---|
 //! | write pointer (WP) | 0 | user mode, Release, after the packets | engine, Acquire |
 //! | read pointer (RP) | 64 | engine, Release, after a packet retired | user mode, Acquire, for free space |
-//! | fault report | 128 | engine, once, before RP's last store | user mode, for a message; never trusted by anyone |
+//! | fault report | 128 | engine, once, behind RP's last store | user mode, for a message; never trusted by anyone |
 //!
 //! The engine keeps its own copy of RP and never reads it back, so a store of user mode to it harms only the process's
 //! own idea of free space. Ordering contract RING-1: ARCHITECTURE.md.

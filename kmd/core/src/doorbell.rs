@@ -172,7 +172,7 @@ impl<P: Platform> Doorbell<P> {
         let started = &self.counted.started;
         let queue = &self.queue.engine;
         // Decided before the engine is told, which looks for rings or does not: status and engine agree.
-        let (now, rings) = (started.platform.clock(), queue.rings.load(Ordering::Relaxed));
+        let (now, rings) = (started.platform.clock(), queue.rung.load(Ordering::Relaxed));
         let status = if self.queue.habit.connect(now, rings, started.settings.connect_notify) {
             D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED_NOTIFY_KMD
         } else {

@@ -129,7 +129,8 @@ pub fn run<P: Platform>(
                     continue;
                 }
                 gpu.host.answers().announce();
-                let prepared = engine.prepare_sleep();
+                // Behind the mark that it sleeps: what owes the OS an answer from here on kicks it.
+                let prepared = engine.prepare_sleep() && !gpu.host.power().is_owed(node);
                 rest.refused = if prepared { 0 } else { rest.refused.saturating_add(1) };
                 if !prepared && rest.refused <= SPINS {
                     continue;

@@ -86,7 +86,7 @@ pub(crate) fn run<P: Platform, H: Host>(
             seen = Some((number, part));
             for (node, engine) in keeper.engines.iter().enumerate() {
                 if engine.at_work.load(Ordering::Relaxed) {
-                    gpu.ask_preempt(node);
+                    gpu.ask_rest(node);
                 }
             }
         }

@@ -46,7 +46,7 @@ pub(crate) fn run<P: Platform>(irql: &Passive, started: &Started<P>, priority: u
 fn let_go<P: Platform>(irql: &Passive, started: &Started<P>, node: usize, idle: u64) {
     let (now, second) = (started.platform.clock(), started.platform.clock_frequency());
     started.doorbells.let_go(&OfDriver { irql, started }, now, |owner| {
-        let rings = owner.queue.rings.load(Ordering::Relaxed);
+        let rings = owner.queue.rung.load(Ordering::Relaxed);
         owner.queue.context.node == node && owner.habit.may_go(&Now { now, second, idle, rings })
     });
     started.gpu.host.changes().announce();

@@ -116,9 +116,6 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// The calling thread, which [`spawn`](Self::spawn) has made; `None` where the kernel does not give it out.
     fn this_thread(&self, irql: &Passive) -> Option<Self::ThisThread>;
 
-    /// Processors of the machine that are active. `PASSIVE_LEVEL`.
-    fn processors(&self, irql: &Passive) -> u32;
-
     /// Waits until the thread has ended.
     fn join(&self, irql: &Passive, thread: Self::Thread);
 

@@ -15,7 +15,7 @@ use core::sync::atomic::Ordering;
 use gpu_engine::mutation::Mutation;
 use gpu_engine::node::{Control, Phase};
 use gpu_engine::notice::Notice;
-use gpu_engine::packet_node::{PacketQueue, drop_all};
+use gpu_engine::packet_node::PacketQueue;
 use gpu_wire::NodeOrdinal;
 
 /// How long an engine may take to let go, in units of 100 ns. TIMEOUT: half a second; it looks every 50 µs of work.
@@ -104,7 +104,7 @@ pub fn reset_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: Nod
     let _told = lose_interrupted(irql, started, node);
     let keeps = started.gpu.mutation.is(Mutation::KeepsAborted);
     started.gpu.nodes[node.index()].mailbox.forget(|notice| !keeps && notice.is_of_packets());
-    drop_all(&mut gone);
+    gone.clear();
     packets.with(|queue| queue.give_back(gone));
     started.gpu.command(node.index(), Control::Run);
     // An interrupt that came while the engine was held has reported nothing of it. What it was raised for and is not
@@ -165,7 +165,7 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
             notice if notice.is_of_packets() => !keeps(Mutation::KeepsLost),
             notice => matches!(notice, Notice::QueueFaulted { .. }),
         });
-        drop_all(&mut gone);
+        gone.clear();
         let (completed, _) = packets.with(|queue| {
             queue.give_back(gone);
             queue.fences()

@@ -119,8 +119,8 @@ settings! {
             "priority of the engines' threads: from 16 on no ordinary process can keep them from a processor; 8 is that \
             of an ordinary thread";
         engine_share: u32, "EngineShare", Values::Between(50, 100), 90,
-            "percent of each 100 ms for which a busy engine works at a real-time priority, on a machine with no more \
-            processors than there are engines; then it pauses, and others run";
+            "percent of each 100 ms for which a busy engine works at a real-time priority; then it pauses, and others \
+            run; 100: it never pauses";
         time_stamps: bool, "TimeStamps", SWITCH, 1,
             "the GPU's clock is the processor's time-stamp counter where that is invariant; 0, or where it is not: the \
             performance counter";

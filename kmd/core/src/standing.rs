@@ -1,11 +1,9 @@
 //! How the threads of engines have the processors: their priority, their share, and when they let go of what they hold.
 
 use crate::duty::Periods;
-use crate::irql::Passive;
 use crate::plan::Plan;
 use crate::platform::Platform;
 use crate::settings::Settings;
-use gpu_wire::NODE_COUNT;
 
 /// The lowest real-time priority (`LOW_REALTIME_PRIORITY`).
 const REAL_TIME: u32 = 16;
@@ -26,12 +24,12 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// By the plan and the settings. Where the machine has more processors than there are engines, others have a
-    /// processor whatever the engines do, and these have no limit.
-    pub fn new<P: Platform>(irql: &Passive, platform: &P, plan: &Plan, settings: &Settings) -> Self {
+    /// By the plan and the settings. The number of processors is no reason for having no limit: another adapter has
+    /// engines as well, and a thread that is bound to a processor has no other.
+    pub fn new<P: Platform>(platform: &P, plan: &Plan, settings: &Settings) -> Self {
         let priority = settings.engine_priority;
-        let limited = priority >= REAL_TIME && platform.processors(irql) as usize <= NODE_COUNT;
-        let share = limited.then_some(settings.engine_share);
+        let is_limited = priority >= REAL_TIME && settings.engine_share < 100;
+        let share = is_limited.then_some(settings.engine_share);
         let idle = u64::from(settings.idle_milliseconds);
         let patience = (idle != 0).then(|| idle * platform.clock_frequency() / 1000);
         // An OS without user-mode submission does not know the interrupt.

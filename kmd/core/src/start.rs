@@ -341,7 +341,7 @@ pub(crate) fn replace_engine<P: Platform>(irql: &Passive, started: &Started<P>, 
 fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Shared<Started<P>>) -> Result<()> {
     let gpu = &started.gpu;
     started.threads.with(|t| t.try_reserve_exact(NODE_COUNT + 2)).map_err(|_| Error::NoMemory)?;
-    let standing = Standing::new(irql, platform, &started.plan, &started.settings);
+    let standing = Standing::new(platform, &started.plan, &started.settings);
     started.standing.with(|known| *known = Some(standing));
     for node in 0..NODE_COUNT {
         start_engine(irql, platform, started, node, standing, true)?;

@@ -8,7 +8,7 @@ use crate::process::EngineContext;
 use crate::status::{Error, Result};
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
-use gpu_engine::packet_node::{PacketSubmission, drop_all};
+use gpu_engine::packet_node::PacketSubmission;
 use gpu_engine::shared::Shared;
 use gpu_wire::packet::Privilege;
 use gpu_wire::{GpuVa, NodeOrdinal};
@@ -105,7 +105,7 @@ pub fn preempt<P: Platform>(
     let shared = started.gpu.nodes.get(node.index()).ok_or(Error::InvalidParameter)?;
     let mut dropped = shared.packets.with(|q| q.preempt(fence));
     started.gpu.ask_preempt(node.index());
-    drop_all(&mut dropped);
+    dropped.clear();
     shared.packets.with(|q| q.give_back(dropped));
     Ok(())
 }

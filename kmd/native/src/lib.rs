@@ -170,10 +170,6 @@ impl Platform for Native {
         Some(ThisNativeThread)
     }
 
-    fn processors(&self, _irql: &Passive) -> u32 {
-        machine(|m| m.config().processors)
-    }
-
     fn join(&self, _irql: &Passive, thread: SystemThread) {
         thread.join();
     }

@@ -31,11 +31,9 @@ use thread::SystemThread;
 use thread::ThisSystemThread;
 use timer::FineTimer;
 use wdk_sys::_MODE::KernelMode;
-use wdk_sys::ALL_PROCESSOR_GROUPS;
 use wdk_sys::LARGE_INTEGER;
 use wdk_sys::ntddk::KeDelayExecutionThread;
 use wdk_sys::ntddk::KeFlushQueuedDpcs;
-use wdk_sys::ntddk::KeQueryActiveProcessorCountEx;
 use wdk_sys::ntddk::KeQueryPerformanceCounter;
 use wdk_sys::ntddk::PsGetCurrentThreadId;
 
@@ -81,12 +79,6 @@ impl Platform for Nt {
 
     fn this_thread(&self, irql: &Passive) -> Option<ThisSystemThread> {
         ThisSystemThread::new(irql)
-    }
-
-    fn processors(&self, _irql: &Passive) -> u32 {
-        // CAST: 0xffff.
-        // SAFETY: any level.
-        unsafe { KeQueryActiveProcessorCountEx(ALL_PROCESSOR_GROUPS as u16) }
     }
 
     fn join(&self, irql: &Passive, thread: SystemThread) {

@@ -173,12 +173,13 @@ pub(super) fn priorities(stage: &Stage) -> Played {
         let setup = setting.into_iter().fold(Setup::default(), |setup, to| setup.setting("EnginePriority", to));
         stage.play(setup, |scene| {
             let caps = scene.adapter().caps().context("caps")?;
-            let threads = 3 + usize::from(caps.has_user_mode_submission());
+            // Three engines, the one that lets doorbells go, and the one that has engines pause.
+            let threads = 3 + usize::from(caps.has_user_mode_submission()) + usize::from(priority >= 16);
             same("priorities", started_with(scene, threads)?, vec![priority; threads])
         })?;
     }
-    // An ordinary thread has no limit, nor has an engine where there are processors enough.
-    for (processors, priority, pauses) in [(1, 16, true), (1, 8, false), (4, 16, false)] {
+    // An ordinary thread has no limit. However many processors there are, others' engines may have them as well.
+    for (processors, priority, pauses) in [(1, 16, true), (1, 8, false), (4, 16, true)] {
         // Half the time: on this machine, whose threads have no such priorities, what ends the engine's work may be
         // late.
         let setup =

@@ -45,7 +45,7 @@ thread_local! {
 }
 
 /// A driver that loses all that it was given with a reset.
-fn aborts_all(table: &mut DRIVER_INITIALIZATION_DATA) {
+pub(super) fn aborts_all(table: &mut DRIVER_INITIALIZATION_DATA) {
     notes_newest(table);
     names_newest(table);
 }

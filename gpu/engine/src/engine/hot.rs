@@ -113,7 +113,7 @@ impl<H: Host> HotQueue<H> {
         if pointer.load(Ordering::Relaxed) != hot.consumed {
             hot.has_work = true;
             bump(&node.counters.rings);
-            bump(&hot.queue.rings);
+            bump(&hot.queue.rung);
         }
     }
 

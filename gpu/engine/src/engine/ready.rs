@@ -37,7 +37,7 @@ impl<H: Host> Core<H> {
                         // The doorbell is just changing hands, and its new queue is another engine's.
                         return gpu.make_ready(queue);
                     }
-                    bump(&queue.rings);
+                    bump(&queue.rung);
                     node.list(schedule, queue);
                     gpu.arrived(queue);
                 })

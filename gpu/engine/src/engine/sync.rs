@@ -25,6 +25,8 @@ use crate::word::{Ordering, Word};
 const LOOKS: u32 = 64;
 /// What such a look counts for, in bytes moved.
 const LOOK_COST: u64 = 350;
+/// Each so manieth look is one at the node's doorbells as well, and counts for so much more for each of them.
+const DOORBELLS: (u32, u64) = (8, 50);
 
 impl<H: Host> Core<H> {
     /// A wait that is not met begins: looks at the value for a while, and parks the queue.
@@ -63,14 +65,15 @@ impl<H: Host> Core<H> {
                     || !self.schedule.is_empty()
                     || !self.arriving.is_empty()
                     || !node.arrivals.is_empty()
-                    || self.watch.has_rung(&gpu.doorbells)
+                    || (looked.is_multiple_of(DOORBELLS.0) && self.watch.has_rung(&gpu.doorbells))
             };
             if met || is_needed() {
                 break;
             }
             core::hint::spin_loop();
         }
-        self.tlb.work += LOOK_COST * u64::from(looked);
+        let rounds = u64::from(looked / DOORBELLS.0);
+        self.tlb.work += LOOK_COST * u64::from(looked) + rounds * DOORBELLS.1 * self.watch.len() as u64;
         if met {
             bump(&node.counters.waits_met);
             exec.synced = Some(Synced::Wait(Some((wait.observed, gpu.host.clock()))));

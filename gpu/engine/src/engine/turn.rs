@@ -181,7 +181,7 @@ impl<H: Host> Core<H> {
     fn has_run(&mut self, gpu: &Gpu<H>, queue: &Queue<H>) {
         self.ran = true;
         if gpu.doorbells.model == Model::Global {
-            bump(&queue.rings);
+            bump(&queue.rung);
         }
     }
 
@@ -417,6 +417,13 @@ impl<H: Host> Core<H> {
             }
             if bits & attention::HALT != 0 {
                 return Err(FaultKind::AdapterStopped.into());
+            }
+            if bits & attention::LOG != 0 {
+                node.attention.fetch_and(!attention::LOG, Ordering::AcqRel);
+                self.reports.raise(gpu, node);
+            }
+            if bits & attention::REST != 0 && leaves {
+                return Ok(Some(Outcome::Budget));
             }
             if bits & (attention::SUSPEND | attention::PREEMPT) != 0 && leaves {
                 return Ok(Some(Outcome::Preempted));

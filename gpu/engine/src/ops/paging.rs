@@ -14,8 +14,8 @@ use gpu_wire::pte::{self, Place, Pte, TABLE_SIZE};
 
 /// What paging packets of one engine work with.
 pub(crate) struct Scratch<H: Host> {
-    /// The page table that a packet writes, mapped until the packet completes: one paging buffer usually writes one
-    /// table many times.
+    /// The page table that a packet writes, mapped until the packet completes or a flush is served: one paging buffer
+    /// usually writes one table many times.
     table: Option<(Place, Window<H::Mapping>)>,
     /// Entries that a TABLE_COPY has read. Here and not on the stack: kernel stacks are small.
     entries: Box<[u64; pte::ENTRIES as usize]>,

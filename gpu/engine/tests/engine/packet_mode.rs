@@ -136,3 +136,28 @@ fn a_preemption_before_anything_completed_names_the_id_before_the_first() {
     rig.settle();
     assert_eq!(rig.drain(), [(2, Notice::PacketPreempted { request: 0x102, completed: 0x100 })]);
 }
+
+/// A flush is acknowledged when nothing is mapped any more: a page table that the running packet has written, too.
+#[test]
+fn a_flush_amid_a_paging_packet_leaves_no_table_mapped() {
+    let mut rig = Rig::new();
+    let m = rig.map(1, false);
+    let table = rig.leaf_table(&rig.context.clone(), m.va);
+    let write = Encoded::table_write(Pte::table(table).unwrap(), pte::index(m.va, 0), [Pte::INVALID]);
+    let flush = packet::TlbFlush { process: rig.process.number, start: m.va.0, end: m.va.0 };
+    let p = packet_of(&mut rig, 1, true, &[write, flush.to_packet()]);
+    rig.gpu.nodes[2].packets.with(|q| q.submit(p, &rig.gpu.mutation)).unwrap();
+    for _ in 0..20 {
+        rig.engines[2].step();
+    }
+    // It waits for the other engines. More flushes come, of all that it has mapped.
+    rig.gpu.flush(rig.paging_context.space.process.number, 0, 0);
+    let number = rig.gpu.flush(rig.process.number, 0, 0);
+    for _ in 0..20 {
+        rig.engines[2].step();
+    }
+    assert!(!rig.gpu.flush_done(number), "the others have not looked");
+    assert_eq!(rig.gpu.host.mappings.load(Ordering::Relaxed), 0);
+    rig.settle();
+    assert_eq!(rig.drain(), [(2, Notice::PacketCompleted { fence: 1 })]);
+}

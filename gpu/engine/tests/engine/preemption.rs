@@ -2,6 +2,7 @@
 //! are (TE-07, DB-35).
 
 use crate::packet_mode::packet_of;
+use crate::scheduling_logs::named;
 use crate::support::{Range, Rig, TestQueue};
 use gpu_engine::context::Suspend;
 use gpu_engine::engine::Step;
@@ -494,4 +495,23 @@ fn a_stream_of_signals_is_suspended() {
     let done = f.current.read(0);
     assert!(off && done < SIGNALS, "{done} signals before it was off");
     assert_eq!(rig.drain(), [(0, Notice::ContextSuspended { context: hog.queue.context.slot, fence: 7 })]);
+}
+
+/// The same where the entry of the scheduling log that raises an interrupt is written behind the engine's look: when
+/// the queue that then runs became ready.
+#[test]
+fn an_endless_command_buffer_does_not_keep_the_scheduling_logs_interrupt_back() {
+    let mut rig = Rig::new();
+    let (mut hog, m) = (named(&mut rig, 0, 0xA0), rig.map(1, false));
+    let log = rig.map(1, false).bytes;
+    let jump = endless(&mut rig, m.va);
+    // The queue is found by its doorbell: it is not the one that ran last.
+    let mut other = rig.queue(0, 1);
+    other.submit(&[Encoded::nop(8)]);
+    rig.settle();
+    rig.gpu.nodes[0].scheduling.set(log, 100, 0).unwrap();
+    hog.submit(&[jump]);
+    let gpu = rig.gpu.clone();
+    let raised = holds_while_it_runs(&mut rig, || m.read(0) == 1 && gpu.host.interrupts.load(Ordering::SeqCst) == 1);
+    assert!(raised);
 }

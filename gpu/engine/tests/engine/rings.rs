@@ -139,3 +139,25 @@ fn a_ring_that_replaces_none_forgets_what_was_set_aside() {
     rig.settle();
     assert_eq!((m.read(0), f.fence.parked.len()), (2, 0));
 }
+
+/// User mode may say of a queue's first ring that it replaces another one.
+#[test]
+fn a_first_ring_that_replaces_none_is_executed() {
+    let mut rig = Rig::new();
+    let (mut q, m) = (rig.queue(0, 0), rig.map(1, false));
+    q.queue.bind(None);
+    rig.settle();
+    let binding = Binding { ring: q.ring.va, control: q.control.va, geometry: q.geometry };
+    assert!(q.queue.resize(binding));
+    rig.gpu.make_ready(&q.queue);
+    q.submit(&[store(m.va, 1)]);
+    rig.settle();
+    assert_eq!((m.read(0), q.read_pointer()), (1, q.wp));
+    // The ring that replaces it is executed behind it.
+    let (next, old) = another(&mut rig, &mut q);
+    assert!(q.queue.resize(next));
+    rig.gpu.make_ready(&q.queue);
+    q.submit(&[store(m.va, 2)]);
+    rig.settle();
+    assert!(m.read(0) == 2 && old.is_done() && q.read_pointer() == q.wp);
+}

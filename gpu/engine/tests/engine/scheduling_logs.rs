@@ -12,7 +12,7 @@ const RUNNING: u32 = ContextState::Running as u32;
 const READY: u32 = ContextState::Ready as u32;
 
 /// A queue on node 0 whose context has the driver's handle `handle`, which entries name.
-fn named(rig: &mut Rig, doorbell: usize, handle: u64) -> TestQueue {
+pub(crate) fn named(rig: &mut Rig, doorbell: usize, handle: u64) -> TestQueue {
     let queue = rig.queue(0, doorbell);
     rig.gpu.slots.set_driver_handle(queue.queue.context.slot, handle);
     queue

@@ -8,7 +8,7 @@ use crate::packet_mode::packet_of;
 use crate::support::{Range, Rig, TestHost};
 use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
-use gpu_engine::packet_node::{PacketSubmission, drop_all};
+use gpu_engine::packet_node::PacketSubmission;
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::PAGE_SIZE;
 use gpu_wire::packet::{self, Encoded};
@@ -41,7 +41,7 @@ fn preempt(rig: &Rig, request: u32) -> usize {
     let mut back = queue.with(|queue| queue.preempt(request));
     let count = back.len();
     rig.gpu.ask_preempt(0);
-    drop_all(&mut back);
+    back.clear();
     queue.with(|queue| queue.give_back(back));
     count
 }
@@ -245,4 +245,34 @@ pub(crate) fn a_paging_packet_that_comes_back_does_not_run_the_fences_back() {
     gpu.nodes[2].packets.with(|queue| queue.reset_adapter()).clear();
     // The newest id is the preemption's, whether the OS counts that as submitted or not.
     assert_eq!(gpu.nodes[2].packets.with(|queue| queue.fences()), (14, 13));
+}
+
+/// The OS may submit again what it has taken back as soon as the engine has answered, which may be before the call that
+/// takes it back is over.
+#[test]
+fn what_is_taken_back_may_be_claimed_again_at_once() {
+    let mut rig = Rig::new();
+    let (mut other, m, big) = (rig.queue(0, 1), rig.map(1, false), rig.map(BIG, false));
+    let first = long(&mut rig, 5, m, big);
+    let kept = again(&first, 0);
+    submit(&rig, first);
+    turn(&mut rig, &mut other);
+    preempt(&rig, 6);
+    rig.settle();
+    rig.drain();
+    // It waits, and is taken back.
+    let back = again(&kept, 7);
+    assert!(back.resumes);
+    submit(&rig, back);
+    let queue = &rig.gpu.nodes[0].packets;
+    let taken = queue.with(|queue| queue.preempt(8));
+    rig.gpu.ask_preempt(0);
+    rig.settle();
+    assert_eq!(rig.drain(), [(0, Notice::PacketPreempted { request: 8, completed: 4 })]);
+    let back = again(&kept, 9);
+    assert!(back.resumes, "it begins anew in its middle");
+    drop(taken);
+    submit(&rig, back);
+    rig.settle();
+    assert_eq!((rig.drain(), m.read(24)), (vec![(0, Notice::PacketCompleted { fence: 9 })], 9));
 }

@@ -7,7 +7,7 @@ use crate::support::{Rig, TestHost};
 use gpu_engine::engine::Step;
 use gpu_engine::node::Control;
 use gpu_engine::notice::{CAPACITY, Notice};
-use gpu_engine::packet_node::{PacketQueue, PacketSubmission, drop_all};
+use gpu_engine::packet_node::{PacketQueue, PacketSubmission};
 use gpu_engine::queue::{Binding, State};
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::packet::{self, Encoded, FaultKind, FenceLogged};
@@ -63,7 +63,7 @@ fn preempt(rig: &Rig, request: u32) {
     let queue = &rig.gpu.nodes[0].packets;
     let mut back = queue.with(|queue| queue.preempt(request));
     rig.gpu.ask_preempt(0);
-    drop_all(&mut back);
+    back.clear();
     queue.with(|queue| queue.give_back(back));
 }
 
@@ -242,6 +242,33 @@ fn a_hang_without_room_is_not_told_behind_the_reset() {
         let said = rig.drain();
         assert!(said.iter().all(|(_, notice)| *notice != Notice::EngineHung), "told of a hang that is over");
     }
+}
+
+/// The driver would have the engine pause, which stays in its command buffer: the OS has asked nothing, and hears of no
+/// hang.
+#[test]
+fn an_engine_that_cannot_rest_does_not_hang() {
+    let mut rig = Rig::without_preemption();
+    let gpu = rig.gpu.clone();
+    gpu.hang_after.store(1, Ordering::Relaxed);
+    let mut q = rig.queue(0, 0);
+    let code = rig.map(1, false);
+    let jump = packet::Indirect { address: code.va.0, length: 24 }.to_packet();
+    code.bytes.write(jump.as_bytes());
+    q.submit(&[jump]);
+    std::thread::scope(|s| {
+        s.spawn(|| while rig.engines[0].step() != Step::Held {});
+        let mut next = 1_000;
+        for _ in 0..20 {
+            while gpu.nodes[0].counters.read().indirects < next {
+                std::thread::yield_now();
+            }
+            gpu.ask_rest(0);
+            next = gpu.nodes[0].counters.read().indirects + 1_000;
+        }
+        gpu.command(0, Control::Hold);
+    });
+    assert_eq!(rig.drain(), []);
 }
 
 /// An operation writes, by another address of the same page, the ring that it lies in.

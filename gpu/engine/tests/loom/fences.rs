@@ -8,6 +8,7 @@ use gpu_engine::fence_log::{self, Barriers, Entry, Position, Target};
 use gpu_engine::host::Lock;
 use gpu_engine::mutation::{Chosen, Mutation};
 use gpu_engine::notice::{Mailbox, Notice};
+use gpu_engine::slots::SlotId;
 use gpu_engine::word::{Ordering, Word};
 use loom::sync::Arc;
 use loom::sync::atomic::AtomicU64;
@@ -118,6 +119,41 @@ fn fence_1_the_shadow_needs_its_second_look() {
 fn fence_1_the_shadow_needs_both_barriers() {
     caught(Mutation::NoSignalBarrier, fence_1_shadow);
     caught(Mutation::NoMonitoredBarrier, fence_1_shadow);
+}
+
+/// Two signals of one fence with the shadow state: the second one's agent has seen the first value. A waiter for 6
+/// comes meanwhile.
+fn fence_1_shadow_of_two(mutation: u32) {
+    let fence = Arc::new(fence::Fence::<LoomHost, u32>::new(SlotId::unpack(0), true));
+    let (current, monitored) = (word(0), word(u64::MAX));
+    let mutation = chosen(mutation);
+    let signal = |value: u64| {
+        let (fence, current, monitored, mutation) =
+            (fence.clone(), current.clone(), monitored.clone(), mutation.clone());
+        move || {
+            if value > 5 && current.load(Ordering::Acquire) < value - 1 {
+                return None;
+            }
+            fence.store(&*current, value, &mutation);
+            let mut steps = Steps(|| (), || (), || fence::wants_interrupt(&*monitored, value));
+            Some(draw::<W, W>(&mut steps, value, fence.shadow.as_ref(), &mutation).interrupts)
+        }
+    };
+    let (first, second) = (loom::thread::spawn(signal(5)), loom::thread::spawn(signal(6)));
+    let due = fence::update_monitored(&*monitored, fence.shadow.as_ref(), 5, &mutation);
+    let (first, second) = (first.join().unwrap(), second.join().unwrap());
+    let told = due || first == Some(true) || second == Some(true);
+    assert!(second.is_none() || told, "the wake is lost");
+}
+
+#[test]
+fn fence_1_the_shadow_keeps_the_last_of_two_signals() {
+    check(|| fence_1_shadow_of_two(0));
+}
+
+#[test]
+fn fence_1_the_shadow_is_stored_with_the_value() {
+    caught(Mutation::StoresUnlocked, fence_1_shadow_of_two);
 }
 
 /// A queue that parks for 5 against a signal of 5.

@@ -1,0 +1,109 @@
+//! Hangs amid something else that the OS does: while the device loses its power, and on two engines at once.
+
+use super::super::db::{KernelQueue, Room};
+use super::super::rig::Rig;
+use super::super::{Played, Setup, Stage, same};
+use super::hardware::{ACTIVE, recovered};
+use super::held::Spinner;
+use super::paging::aborts_all;
+use super::{Hog, client, is_lost, stubborn};
+use anyhow::{Result, ensure};
+use dxgkrnl_model::adapter::{Reason, Step, What};
+use gpu_wire::private::allocation_kind;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+/// The paging node.
+const PAGING: u32 = 2;
+/// What a call may take that has an engine reset: many times a TdrDelay here.
+const SOON: Duration = Duration::from_secs(20);
+
+/// Plays `work` on a thread of its own. A model that waits for itself would not come back.
+///
+/// # Errors
+/// It does not come back.
+fn comes_back(what: &str, work: impl FnOnce() + Send) -> Result<()> {
+    let (over, wait) = channel();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            work();
+            over.send(()).unwrap_or(());
+        });
+        if wait.recv_timeout(SOON).is_err() {
+            // The thread that hangs keeps the scope, and with it the process.
+            eprintln!("{what} does not come back");
+            std::process::exit(1);
+        }
+    });
+    Ok(())
+}
+
+/// A queue hangs its engine; the device is to lose its power. The suspension in front of that is what the engine is
+/// reset for, and the way down goes on behind the reset.
+pub(super) fn sleep(stage: &Stage) -> Played {
+    // The OS looks for no timeouts before: the way down is the first to wait for the engine.
+    let setup = Setup::default().setting("PreemptInBuffers", 0).windows(|windows| {
+        windows.tdr.delay = dxgkrnl_model::personality::SECOND;
+    });
+    for hibernates in [false, true] {
+        stage.play(setup.clone().resets(1), |scene| {
+            let (hangs, works) = (client(scene, "hangs")?, Rig::open(scene, "works")?);
+            let (queue, page) = (works.queue(1)?, works.page()?);
+            let spinner = Spinner::new(scene, &hangs)?;
+            let os = &scene.world.os;
+            comes_back("a device that loses its power", || os.put_to_sleep(scene.adapter(), hibernates))?;
+            ensure!(os.is_asleep(scene.adapter()), "the device has power");
+            let recovery = recovered(scene, 1)?.remove(0);
+            same("what", (recovery.what, recovery.reason), (What::HwEngine { node: 0 }, Reason::Suspension))?;
+            ensure!(!spinner.room.is_active()?, "the device that hangs runs on");
+            os.wake_up(scene.adapter());
+            same("the device beside it", works.device.state()?.execution, ACTIVE)?;
+            queue.run(|list| list.store(page.at(0), 1))?;
+            page.until(scene, "work behind the sleep", 0, 1)
+        })?;
+    }
+    Ok(())
+}
+
+/// A reset of the paging node takes paging along, and a queue of the memory's owner hangs another engine, whose reset
+/// the owner's loss brings about.
+pub(super) fn owner(stage: &Stage) -> Played {
+    let setup = stubborn().with_driver(aborts_all).windows(|windows| {
+        windows.preemption.in_ordinary_use = false;
+        windows.tdr.process_limit = 0;
+    });
+    stage.play(setup.resets(3), |scene| {
+        let (raw, owner) = (client(scene, "hangs")?, client(scene, "owner")?);
+        let hog = Hog::new(scene, &raw, &[PAGING])?;
+        let room = Room::new(&owner)?;
+        let allocation = room.create(allocation_kind::SYSTEM, 64 << 10)?;
+        room.make_resident(scene, allocation)?;
+        let context = room.context(0)?;
+        let queue = KernelQueue::new(scene, &room, context)?;
+        hog.spin(PAGING, 0)?;
+        hog.begins(scene, 0)?;
+        room.begin_map(allocation)?;
+        // The memory of the queue is there: nothing of it is paged behind the hang. It begins half a TdrDelay later, so
+        // that the packet's engine is reset first.
+        std::thread::park_timeout(Duration::from_millis(100));
+        queue.spin(&room, 0, None, 1)?;
+        queue.runs(scene, &owner)?;
+        is_lost(scene, &hog)?;
+        scene.until("the owner's loss", || Ok(!room.is_active()?))?;
+        let adapter = || {
+            let over = scene.adapter().recoveries().into_iter().filter(|one| one.is_over);
+            Ok(over.filter(|one| one.what == What::Adapter).count() == 1)
+        };
+        scene.until("the adapter's reset", adapter)?;
+        let order: Vec<_> = scene.adapter().recoveries().iter().map(|one| one.what).collect();
+        let [packet, queue] = [What::PacketEngine { node: PAGING }, What::HwEngine { node: 0 }];
+        same("recoveries", order.as_slice(), &[packet, queue, What::Adapter][..])?;
+        let first = scene.adapter().recoveries().remove(0);
+        ensure!(first.has(|step| *step == Step::OwnersLost(1)), "{first}");
+        // Paging works, and so does a device that is made now.
+        let rig = Rig::open(scene, "after")?;
+        let (queue, page) = (rig.queue(0)?, rig.page()?);
+        queue.run(|list| list.store(page.at(0), 5))?;
+        page.until(scene, "work behind the reset", 0, 5)
+    })
+}
