@@ -153,7 +153,7 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "DD-21",
-        title: "engines have a real-time priority, and on one processor a busy one leaves it to others for a tenth of \
+        title: "engines have a real-time priority, and a busy one leaves the processors to others for a part of \
                 the time",
         source: "KeSetPriorityThread; windows-driver-docs kernel/high-resolution-timers",
         play: kernel::priorities,

@@ -289,8 +289,8 @@ impl<H: Host> PacketQueue<H> {
         self.empty()
     }
 
-    /// Everything that waits; the spare deque takes its place. What had claimed the state of a packet that was taken off
-    /// gives it up, in the same section: the OS may submit it again as soon as the engine has answered.
+    /// Everything that waits; the spare deque takes its place. What had claimed the state of a packet that was taken
+    /// off gives it up, in the same section: the OS may submit it again as soon as the engine has answered.
     fn empty(&mut self) -> VecDeque<Waiting<H>> {
         for Waiting { packet, .. } in self.waiting.iter().filter(|waiting| waiting.packet.resumes) {
             packet.context.unclaim();
