@@ -24,6 +24,7 @@ pub const TABLE: &[(Departure, u32, &str)] = &[
     (KeepsOldNotices, 0, "TE-51"),
     (LeavesDependents, 0, "TE-52"),
     (IgnoresWishes, 0, "TE-53"),
+    (BlamesWhatRuns, 0, "TE-53"),
     // What the reset comes to.
     (JudgesNothing, 0, "TE-06"),
     (SparesTheAborted, 0, "TE-28"),
@@ -41,6 +42,7 @@ pub const TABLE: &[(Departure, u32, &str)] = &[
     (LeavesDoorbells, 3, "TE-18"),
     (KeepsOldNotices, 3, "TE-51"),
     (IgnoresWishes, 3, "TE-53"),
+    (BlamesWhatRuns, 3, "TE-53"),
     // Recoveries of both kinds at once.
     (RecoversAtOnce, 1, "TE-82"),
     (RecoversAtOnce, 3, "TE-82"),

@@ -311,7 +311,7 @@ fn page_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) 
         return None;
     }
     if flags.0 & DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_FENCE_INVALID.0 != 0 {
-        let wanted = wanted(flags).unwrap_or(Reason::Fault);
+        let wanted = wanted(flags).filter(|reason| *reason != Reason::Fault).unwrap_or(Reason::UnknownFault);
         return (!is_ignored(adapter, &node)).then_some((node.ordinal as usize, Notice::ResetWanted(wanted)));
     }
     let fault = page_fault!(part);

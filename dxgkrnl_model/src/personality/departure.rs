@@ -61,6 +61,8 @@ departures! {
     LeavesDependents,
     /// A page fault that asks for a reset brings none about.
     IgnoresWishes,
+    /// What a fault's reset cuts off has hung the engine, although the driver said whose fault it was.
+    BlamesWhatRuns,
     /// The system device is in error: paging that the reset interrupted does not go on.
     LosesTheSystem,
     /// The reset of an engine fails, and nothing follows.

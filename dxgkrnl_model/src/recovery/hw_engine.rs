@@ -38,6 +38,8 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     tdr.engine_resets.fetch_add(1, Ordering::Relaxed);
     tdr.give_time(node, adapter.kernel().now());
     adapter.shared().counters.tdr();
+    let blames = adapter.personality().departs(Departure::BlamesWhatRuns);
+    let cut_off = if blames { DeviceState::Hung } else { reason.of_cut_off() };
     if reason == Reason::Suspension {
         record.step(Step::TimeoutDetected);
     }
@@ -66,7 +68,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
             // Told apart from devices that are merely reset.
             let only = if let [only] = stuck.as_slice() { Some(only.clone()) } else { None };
             if let Some(context) = guilty.or(only) {
-                context.device().mark_failed(DeviceState::Hung);
+                context.device().mark_failed(cut_off);
             }
             drop(alone);
             adapter_reset::run(adapter, super::packet::promoted(adapter));
@@ -108,7 +110,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     for context in &lost {
         context.invalidate();
         let hung = late.is_empty() || !named || is_among(context, &stuck);
-        let state = if hung { DeviceState::Hung } else { DeviceState::Reset };
+        let state = if hung { cut_off } else { DeviceState::Reset };
         context.device().mark_failed(state);
     }
     record.step(Step::DevicesLost(lost.len()));

@@ -140,7 +140,8 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     super::pass(adapter, adapter.personality().gates.snapshot.as_ref());
     let departs = |how| adapter.personality().departs(how);
     // A fault has left the engine in a state that only a reset ends, whatever is in its queue.
-    let anyway = reason == Reason::Fault || departs(Departure::ResetsEmptyQueues);
+    let anyway = reason.is_fault() || departs(Departure::ResetsEmptyQueues);
+    let cut_off = if departs(Departure::BlamesWhatRuns) { DeviceState::Hung } else { reason.of_cut_off() };
     let snapshot = freeze(adapter, node, anyway);
     let Snapshot { completed, submitted, outstanding, .. } = &snapshot;
     record.step(Step::Snapshot { completed: *completed, submitted: *submitted, packets: outstanding.len() });
@@ -154,7 +155,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
         record.step(Step::DpcsFlushed);
     }
     if !adapter.known_caps().has_engine_reset() {
-        blame(node, None);
+        blame(node, None, cut_off);
         drop(recovers);
         adapter_reset::run(adapter, reason.without_engine_resets());
         return;
@@ -187,7 +188,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
             lost.iter().for_each(|packet| packet.end(adapter.kernel(), false));
             node.packet.given_back();
         } else if returned != ntstatus::STATUS_SYSTEM_SHUTDOWN {
-            blame(node, guilty);
+            blame(node, guilty, cut_off);
             drop(recovers);
             adapter_reset::run(adapter, promoted(adapter));
         }
@@ -203,7 +204,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     for packet in &lost {
         packet.end(adapter.kernel(), false);
         if !departs(Departure::SparesTheAborted) {
-            packet.context.device().mark_failed(DeviceState::Hung);
+            packet.context.device().mark_failed(cut_off);
         }
     }
     let mut owners = Vec::new();
@@ -250,14 +251,14 @@ pub(super) fn promoted(adapter: &Adapter) -> Reason {
 
 /// The whole adapter is about to be reset because of this node: the device that hangs is told apart from those that are
 /// merely reset. That is the one whose context the driver has named, or else that of the oldest packet. The system's
-/// never is.
+/// never is. `state`: what becomes of it ([`Reason::of_cut_off`]).
 ///
 /// Source: D3DKMT_DEVICEEXECUTION_STATE, HUNG and RESET. Chosen: whose it is.
-fn blame(node: &Node, named: Option<usize>) {
+fn blame(node: &Node, named: Option<usize>, state: DeviceState) {
     let flights = node.packet.flights();
     let by_name = named.and_then(|named| flights.iter().find(|packet| packet.context.has_handle(named)));
     if let Some(packet) = by_name.or(flights.first()).filter(|packet| !packet.is_paging()) {
-        packet.context.device().mark_failed(DeviceState::Hung);
+        packet.context.device().mark_failed(state);
     }
 }
 

@@ -9,6 +9,8 @@ use std::fmt;
 
 use wddm_abi::{DXGK_TDR_TYPE, NTSTATUS};
 
+use crate::device::DeviceState;
+
 /// What is reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
@@ -39,8 +41,10 @@ pub enum Reason {
     Asked,
     /// The driver reported the engine's state HUNG.
     Hung,
-    /// A page fault asked for a reset of the engine.
+    /// A page fault asked for a reset of the engine, and the driver said whose it was.
     Fault,
+    /// The same, of a packet or queue that could not be determined.
+    UnknownFault,
     /// A page fault asked for a reset of the adapter.
     AdapterFault,
     /// User mode forced it for the adapter: D3DKMTEscape, TDRDBGCTRL.
@@ -61,10 +65,25 @@ impl Reason {
     /// mode asks for is that of the adapter, for the same reason.
     pub(super) fn without_engine_resets(self) -> Self {
         match self {
-            Self::Fault | Self::AdapterFault => Self::AdapterFault,
+            Self::Fault | Self::UnknownFault | Self::AdapterFault => Self::AdapterFault,
             Self::Forced | Self::ForcedEngine => Self::Forced,
             _ => Self::NoEngineReset,
         }
+    }
+
+    /// Whether a page fault asked for a reset of the engine.
+    pub(super) fn is_fault(self) -> bool {
+        matches!(self, Self::Fault | Self::UnknownFault)
+    }
+
+    /// What becomes of the device whose work the reset of an engine cut off in its middle: it hung the engine, unless a
+    /// fault is why, and is known by its packet or queue. What runs by then began behind that, and is merely reset.
+    ///
+    /// Source: DDI page DXGK_PAGE_FAULT_FLAGS: the packet with FaultedFenceId is the cause, and the driver's last
+    /// completed id moves on to it; article tdr-changes-in-windows-8: the device of the aborted packet is in error.
+    /// Chosen: in which one.
+    pub(super) fn of_cut_off(self) -> DeviceState {
+        if self == Self::Fault { DeviceState::Reset } else { DeviceState::Hung }
     }
 
     /// What the driver is told before the reset (`DXGKARG_COLLECTDBGINFO2.TdrType`).
@@ -76,7 +95,7 @@ impl Reason {
             Self::Preemption | Self::Suspension | Self::Dependent | Self::Asked | Self::Hung | Self::ForcedEngine => {
                 DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT
             }
-            Self::Fault => DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_PAGE_FAULT,
+            Self::Fault | Self::UnknownFault => DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_PAGE_FAULT,
             Self::AdapterFault => DXGK_TDR_TYPE::DXGK_TDR_TYPE_PAGE_FAULT,
             Self::Forced => DXGK_TDR_TYPE::DXGK_TDR_TYPE_FORCED,
             Self::Promoted => DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT_PROMOTED,

@@ -98,7 +98,7 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
 ///
 /// IRQL: DISPATCH_LEVEL.
 fn want_reset(adapter: &Arc<Adapter>, node: u32, reason: Reason) {
-    let of_fault = matches!(reason, Reason::Fault | Reason::AdapterFault);
+    let of_fault = matches!(reason, Reason::Fault | Reason::UnknownFault | Reason::AdapterFault);
     if of_fault && adapter.personality().departs(Departure::IgnoresWishes) {
         return;
     }

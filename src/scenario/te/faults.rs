@@ -4,10 +4,12 @@
 use super::super::db::{KernelQueue, Room};
 use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use super::hardware::{recovered, works};
+use super::packets::submitted;
 use super::{Hog, client, victim};
 use crate::wrap::{machine, record, theirs};
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::{Reason, Step, What};
+use dxgkrnl_model::personality::Gate;
 use gpu_wire::packet::Fill;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -72,7 +74,7 @@ fn wanted() -> [Wanted; 3] {
         what,
         flags,
         adapter: false,
-        reason: Reason::Fault,
+        reason: if known { Reason::Fault } else { Reason::UnknownFault },
         kind: DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_PAGE_FAULT,
         known,
     };
@@ -108,9 +110,11 @@ pub(super) fn resets(stage: &Stage) -> Played {
             .play(Setup::default().resets(1).with_driver(asks), |scene| packet(scene, node, &wanted))
             .context(wanted.what)?;
     }
+    begun(stage, 0, |scene, gate| packet_begun(scene, node, gate)).context("a packet that began behind the fault")?;
     if stage.rung() == 0 {
         return Ok(());
     }
+    begun(stage, 1, queue_begun).context("a queue that runs behind the fault")?;
     for wanted in wanted() {
         let play = |scene: &Scene| queue(scene, &wanted);
         let setup = Setup::default().resets(1).with_driver(asks);
@@ -145,11 +149,77 @@ fn queue(scene: &Scene, wanted: &Wanted) -> Played {
     ask(scene, wanted.flags);
     let fill = Fill { address: NOWHERE, length: 8, pattern: 0, reserved: 0 }.to_packet();
     faulty.submit(&room, 0, &[fill], 1)?;
-    is_recovered(scene, What::HwEngine { node: 0 }, wanted)?;
+    // The record names the queue in any case.
+    let reason = if wanted.adapter { wanted.reason } else { Reason::Fault };
+    is_recovered(scene, What::HwEngine { node: 0 }, &Wanted { reason, ..*wanted })?;
     room.lost_by_page_fault(scene)?;
     same("the device beside it", beside.is_active()?, !wanted.adapter)?;
     ask(scene, 0);
     works(scene)
+}
+
+/// Plays what runs between a fault that asks for the engine's reset, and the reset, which waits at the gate.
+fn begun(stage: &Stage, preempts: u32, play: impl Fn(&Scene, &Gate) -> Played) -> Played {
+    let gate = Gate::default();
+    // The packets are with the driver at once, until they end; a process that hangs an engine once is blocked.
+    let setup = Setup::default().resets(1).setting("PreemptInBuffers", preempts).with_driver(asks);
+    let setup = setup.windows(|windows| {
+        (windows.preemption.in_ordinary_use, windows.tdr.process_limit) = (false, 0);
+        windows.gates.reset = Some(gate.clone());
+    });
+    stage.play(setup, |scene| play(scene, &gate))
+}
+
+fn packet_begun(scene: &Scene, node: u32, gate: &Gate) -> Played {
+    let raws = [client(scene, "first")?, client(scene, "faults")?, client(scene, "behind")?];
+    let hogs = raws.iter().map(|raw| Hog::new(scene, raw, &[node])).collect::<Result<Vec<_>>>()?;
+    let [first, faulty, behind] = hogs.as_slice() else { return Ok(()) };
+    first.spin(node, 0)?;
+    first.begins(scene, 0)?;
+    let given = || scene.adapter().packet_journal(node).iter().filter_map(submitted).count();
+    let before = given();
+    ask(scene, Flags::DXGK_PAGE_FAULT_ENGINE_RESET_REQUIRED.0);
+    faulty.stray(node, 0, NOWHERE)?;
+    behind.spin(node, 0)?;
+    scene.until("three packets with the driver", || Ok(given() == before + 2))?;
+    first.end(0)?;
+    scene.until("the preparation of the reset", || Ok(gate.came() == 1))?;
+    behind.begins(scene, 0)?;
+    gate.let_through();
+    let recovery = recovered(scene, 1)?.remove(0);
+    ensure!(recovery.has(|step| *step == Step::DevicesLost(1)), "{recovery}");
+    blames(faulty.state()?, behind.state()?, &raws[2])?;
+    same("the first device", first.is_active()? && first.has_ended(0)?, true)?;
+    goes_on(scene, &raws[0], node)
+}
+
+fn queue_begun(scene: &Scene, gate: &Gate) -> Played {
+    let (raw, other) = (client(scene, "faults")?, client(scene, "behind")?);
+    let (room, behind) = (Room::new(&raw)?, Room::new(&other)?);
+    let faulty = KernelQueue::new(scene, &room, room.context(0)?)?;
+    let next = KernelQueue::new(scene, &behind, behind.context(0)?)?;
+    next.spin(&behind, 0, None, 1)?;
+    next.runs(scene, &other)?;
+    ask(scene, Flags::DXGK_PAGE_FAULT_ENGINE_RESET_REQUIRED.0);
+    let fill = Fill { address: NOWHERE, length: 8, pattern: 0, reserved: 0 }.to_packet();
+    faulty.submit(&room, 0, &[fill], 1)?;
+    scene.until("the preparation of the reset", || Ok(gate.came() == 1))?;
+    next.runs(scene, &other)?;
+    gate.let_through();
+    let recovery = recovered(scene, 1)?.remove(0);
+    ensure!(recovery.has(|step| *step == Step::DevicesLost(1)), "{recovery}");
+    blames(room.state()?, behind.state()?, &other)?;
+    ask(scene, 0);
+    works(scene)
+}
+
+/// The device whose work faulted is in error for that. The one whose work the reset has cut off is lost with it and
+/// must be made anew, and its process has hung nothing.
+fn blames(faulted: D3DKMT_DEVICEEXECUTION_STATE, behind: D3DKMT_DEVICEEXECUTION_STATE, other: &Raw) -> Played {
+    let page_fault = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT;
+    same("the device that faulted", faulted, page_fault)?;
+    same("the device that ran", behind, D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_RESET)?;
+    same("its process is blocked", other.process.is_blocked(), false)
 }
 
 /// One recovery, of the engine or of the adapter, for the reason that the fault gives.
