@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use nt_model::sched::YieldPoint;
-use nt_model::{CacheType, PAGE_SIZE, PageKind, Rights, UserMapping};
+use nt_model::{PAGE_SIZE, PageKind, Rights, UserMapping};
 use wddm_abi::{
     D3DDDI_DOORBELLSTATUS, DXGKARG_CONNECTDOORBELL, DXGKARG_CREATEDOORBELL, DXGKARG_DESTROYDOORBELL,
     DXGKARG_DISCONNECTDOORBELL, DXGKARG_NOTIFYWORKSUBMISSION, NTSTATUS, ntstatus,
@@ -284,7 +284,9 @@ impl Doorbell {
         let (object, first, _) = found.filter(|_| held).ok_or(ntstatus::STATUS_UNSUCCESSFUL)?;
         let whole = matches!(object.kind(), PageKind::Contiguous | PageKind::MdlPages | PageKind::DeviceRam);
         adapter.rules().check(&DB_PAGE, whole, || format!("{address:#x} is {:?} memory", object.kind()));
-        Ok(UserMapping { object, first, pages: exposed.pages, rights: Rights::ReadWrite, cache: CacheType::Cached })
+        // By the type that the driver has it mapped with: all mappings of a page have one.
+        let cache = object.cache_of(first);
+        Ok(UserMapping { object, first, pages: exposed.pages, rights: Rights::ReadWrite, cache })
     }
 
     /// Every change of what is behind a doorbell's address.

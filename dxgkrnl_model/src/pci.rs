@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nt_model::mmio::DeviceRange;
-use nt_model::{Interrupt, InterruptLine, Trigger};
+use nt_model::{Interrupt, InterruptLine, PAGE_SIZE, PageObject, Trigger};
 use wddm_abi::{CM_FULL_RESOURCE_DESCRIPTOR, CM_PARTIAL_RESOURCE_DESCRIPTOR, CM_RESOURCE_LIST, Plain};
 
 use crate::edu::{Edu, EduRegisters};
@@ -46,12 +46,17 @@ pub struct DeviceConfig {
     pub kind: DeviceKind,
     /// How it interrupts. A root-enumerated device has no line and no message.
     pub interrupts: InterruptModel,
+    /// Pages of memory behind a second BAR, which keeps what is written, as the educational function's registers do
+    /// not: at most 256. 0: it has none, as QEMU's. A root-enumerated device has none.
+    pub memory_pages: usize,
 }
 
 /// Bytes of BAR 0 of the educational function.
 const BAR0_BYTES: u64 = 1 << 20;
 /// First BAR that is given out; each adapter of the process takes the next one.
 const BAR0_FIRST: u64 = 0xE000_0000;
+/// First place of the memory behind BAR 1; each adapter has one of [`BAR0_BYTES`].
+const BAR1_FIRST: u64 = 0xD000_0000;
 /// The device IRQL of every adapter.
 pub(crate) const DEVICE_IRQL: u8 = 7;
 /// Vector in the translated resources; only printed.
@@ -77,6 +82,8 @@ pub(crate) struct Device {
     config: DeviceConfig,
     bar0: u64,
     edu: Option<Arc<Edu>>,
+    /// The memory behind BAR 1, and where it is.
+    memory: Option<(u64, Arc<PageObject>)>,
     range: Lock<Option<Arc<DeviceRange>>>,
     line: Option<Arc<InterruptLine>>,
     connection: Lock<Option<Arc<Interrupt>>>,
@@ -84,11 +91,11 @@ pub(crate) struct Device {
     resources: Option<Box<ResourceList>>,
 }
 
-/// A resource list of up to two descriptors behind a full one.
+/// A resource list of up to three descriptors.
 #[repr(C, align(8))]
 #[derive(Debug)]
 struct ResourceList {
-    bytes: [u8; 64],
+    bytes: [u8; 80],
 }
 
 impl Device {
@@ -108,13 +115,21 @@ impl Device {
             let registers = EduRegisters(edu.clone());
             shared.kernel().add_device_registers("edu BAR0", bar0, BAR0_BYTES, registers).ok()
         });
-        let resources = (config.kind == DeviceKind::Edu).then(|| Box::new(resource_list(bar0, trigger)));
+        let bar1 = BAR1_FIRST + index * BAR0_BYTES;
+        let memory = (edu.is_some() && config.memory_pages != 0)
+            .then(|| shared.kernel().add_device_memory(bar1, config.memory_pages).ok())
+            .flatten()
+            .map(|memory| (bar1, memory));
+        let bytes = config.memory_pages as u64 * PAGE_SIZE as u64;
+        let ranges: Vec<_> = [(bar0, BAR0_BYTES)].into_iter().chain(memory.as_ref().map(|_| (bar1, bytes))).collect();
+        let resources = (config.kind == DeviceKind::Edu).then(|| Box::new(resource_list(&ranges, trigger)));
         Self {
             // CAST: below 256.
             index: index as usize,
             config: config.clone(),
             bar0,
             edu,
+            memory,
             range: Lock::new(Rank::Log, range),
             line,
             connection: Lock::new(Rank::Log, None),
@@ -187,8 +202,11 @@ impl Device {
         self.line.as_ref().is_some_and(|line| line.trigger() == Trigger::Level)
     }
 
-    /// Takes the registers off the bus.
+    /// Takes the registers and the memory off the bus.
     pub(crate) fn unplug(&self, shared: &Shared) {
+        if let Some(memory) = self.memory() {
+            shared.kernel().remove_device_memory(memory);
+        }
         let old = self.range.lock().take();
         if let Some(range) = old {
             shared.kernel().remove_device_registers(&range);
@@ -203,7 +221,16 @@ impl Device {
     /// Whether the range is one of the resources.
     pub(crate) fn owns(&self, base: u64, length: u64) -> bool {
         let end = base.checked_add(length);
-        self.edu.is_some() && length != 0 && base >= self.bar0 && end.is_some_and(|end| end <= self.bar0 + BAR0_BYTES)
+        let in_range = |first: u64, bytes: u64| base >= first && end.is_some_and(|end| end <= first + bytes);
+        let memory = self.memory.as_ref().map(|(first, memory)| (*first, memory.pages() as u64 * PAGE_SIZE as u64));
+        self.edu.is_some()
+            && length != 0
+            && (in_range(self.bar0, BAR0_BYTES) || memory.is_some_and(|(first, bytes)| in_range(first, bytes)))
+    }
+
+    /// The memory behind BAR 1.
+    pub(crate) fn memory(&self) -> Option<&Arc<PageObject>> {
+        self.memory.as_ref().map(|(_, memory)| memory)
     }
 
     /// Ids of vendor, device and subsystem and the revision, from configuration space; zeros for a device without one.
@@ -228,6 +255,8 @@ impl Device {
             0x08 => 0x00FF_0010,
             // CAST: BAR 0 lies below 4 GiB.
             0x10 => self.bar0 as u32,
+            // CAST: as above.
+            0x14 => self.memory.as_ref().map_or(0, |(bar1, _)| *bar1 as u32),
             0x2C => 0x1100_1AF4,
             0x34 => 0x40,
             0x3C => 0x0100 | 10,
@@ -240,30 +269,37 @@ impl Device {
     }
 }
 
-fn resource_list(bar0: u64, trigger: Option<Trigger>) -> ResourceList {
+/// `ranges`: address and bytes of each BAR, one or two.
+fn resource_list(ranges: &[(u64, u64)], trigger: Option<Trigger>) -> ResourceList {
+    const DESCRIPTOR: usize = size_of::<CM_PARTIAL_RESOURCE_DESCRIPTOR>();
     let mut list = CM_RESOURCE_LIST::zeroed();
     list.Count = 1;
     let full: &mut CM_FULL_RESOURCE_DESCRIPTOR = &mut list.List[0];
     full.InterfaceType = PCI_BUS;
     full.PartialResourceList.Version = 1;
     full.PartialResourceList.Revision = 1;
-    full.PartialResourceList.Count = 1 + u32::from(trigger.is_some());
-    let mut memory = CM_PARTIAL_RESOURCE_DESCRIPTOR::zeroed();
-    memory.Type = TYPE_MEMORY;
-    memory.ShareDisposition = EXCLUSIVE;
-    // CAST: low and high half; the length is 1 MiB.
-    memory.u = [bar0 as u32, (bar0 >> 32) as u32, BAR0_BYTES as u32, 0];
-    full.PartialResourceList.PartialDescriptors[0] = memory;
-    let mut bytes = [0; 64];
-    let head = size_of::<CM_RESOURCE_LIST>();
-    bytes[..head].copy_from_slice(list.as_bytes());
+    // CAST: two at most.
+    full.PartialResourceList.Count = ranges.len() as u32 + u32::from(trigger.is_some());
+    let mut bytes = [0; 80];
+    // One descriptor is part of the list's own record.
+    let mut at = size_of::<CM_RESOURCE_LIST>() - DESCRIPTOR;
+    bytes[..at].copy_from_slice(&list.as_bytes()[..at]);
+    for (base, length) in ranges {
+        let mut memory = CM_PARTIAL_RESOURCE_DESCRIPTOR::zeroed();
+        memory.Type = TYPE_MEMORY;
+        memory.ShareDisposition = EXCLUSIVE;
+        // CAST: low and high half; the length is 1 MiB at most.
+        memory.u = [*base as u32, (*base >> 32) as u32, *length as u32, 0];
+        bytes[at..at + DESCRIPTOR].copy_from_slice(memory.as_bytes());
+        at += DESCRIPTOR;
+    }
     if let Some(trigger) = trigger {
         let mut interrupt = CM_PARTIAL_RESOURCE_DESCRIPTOR::zeroed();
         interrupt.Type = TYPE_INTERRUPT;
         interrupt.ShareDisposition = if trigger == Trigger::Level { SHARED } else { EXCLUSIVE };
         interrupt.Flags = if trigger == Trigger::Level { 0 } else { FLAGS_MESSAGE };
         interrupt.u = [DEVICE_IRQL.into(), VECTOR, 3, 0];
-        bytes[head..head + size_of::<CM_PARTIAL_RESOURCE_DESCRIPTOR>()].copy_from_slice(interrupt.as_bytes());
+        bytes[at..at + DESCRIPTOR].copy_from_slice(interrupt.as_bytes());
     }
     ResourceList { bytes }
 }

@@ -2,6 +2,7 @@
 //! thing wrong at a time.
 #![expect(unsafe_code, reason = "a driver and its clients follow pointers")]
 
+mod bells;
 mod client;
 mod logs;
 mod monitored;
@@ -84,7 +85,7 @@ fn an_engine_that_comes_back_slowly_is_reset_once() {
 #[test]
 fn every_form_of_the_driver() {
     // A form, and what shows that it made a difference.
-    let forms: [(&str, Form, &str); 14] = [
+    let forms: [(&str, Form, &str); 17] = [
         ("memory for each allocation", |o| o.pages_of_its_own = true, "packet"),
         ("cross-adapter resources", |o| o.cross_adapter = true, "cross adapter"),
         ("fences at chosen addresses", |o| o.fence_range = true, "fence range"),
@@ -94,6 +95,13 @@ fn every_form_of_the_driver() {
         ("optimized interrupt", |o| o.optimized = true, "logged"),
         ("skipped fence writes", |o| (o.optimized, o.skips_writes) = (true, true), "logged"),
         ("one doorbell", |o| o.doorbells = 1, "victim"),
+        ("doorbells of several pages", |o| (o.doorbells, o.doorbell_bytes) = (1, 3 * 4096), "victim"),
+        ("doorbells in a BAR", |o| o.doorbells_in_bar = true, "rung in a BAR"),
+        (
+            "two doorbells of several pages in a BAR",
+            |o| (o.doorbells_in_bar, o.doorbells, o.doorbell_bytes, o.secondary_bytes) = (true, 1, 8193, 4096),
+            "rung in a BAR",
+        ),
         ("notified", |o| o.notify = true, "notify work"),
         ("a power component", |o| o.power_component = true, "f-state"),
         ("two engines", |o| o.engines = 2, "reset hw engine 1"),

@@ -115,4 +115,9 @@ impl Machine {
         let end = base + (pages * PAGE_SIZE) as u64;
         self.memory.allocate_device_memory(base, pages).ok_or(Overlap { base, end })
     }
+
+    /// Takes a device's memory away: its physical addresses answer nothing from then on. A second call does nothing.
+    pub fn remove_device_memory(&self, memory: &Arc<PageObject>) {
+        self.memory.physical.free(memory);
+    }
 }

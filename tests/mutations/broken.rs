@@ -68,6 +68,7 @@ pub const TABLE: &[Broken] = &[
     row("BindsAtCreate", doorbells::bound_at_create, &["DB-08"]),
     row("CompletesSilently", doorbells::completes_silently, &["DB-46"]),
     row("KeepsWhatWasWritten", doorbells::page_kept, &["DB-40"]),
+    image("SaysOnePage", doorbells::says_one_page, &["DB-69"]),
     // Scheduling, resets.
     image("WrongSuspendFence", notices::wrong_suspend_fence, &["DB-34"]),
     image("ResetWithoutInvalidate", notices::reset_without_invalidate, &["a hang and its recovery"]),

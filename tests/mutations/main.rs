@@ -4,12 +4,13 @@
 //! notice anything. `broken.rs` has what shows at the driver's table or at its callbacks: mistakes of which the driver
 //! knows nothing. `user_mode.rs` has the mutations of the user-mode driver that need a case; the others are noticed by
 //! tests of `umd/core`. `os.rs` has steps of a recovery that the model leaves out: the cases about the article's order
-//! of steps notice those.
+//! of steps notice those. `older.rs` has the user-mode driver's image with records of another kit.
 //!
 //! `./x test --test mutations -- WS-02` plays what has to do with a case, `-- NoParkRecheck` what has to do with a
 //! mutation.
 
 mod broken;
+mod older;
 mod os;
 mod own;
 mod suspensions;
@@ -338,6 +339,7 @@ fn main() -> ExitCode {
     cases.extend(user_mode::TABLE.iter().map(|(_, name, _)| (*name, ())));
     trials.extend(user_mode::trials());
     trials.extend(os::trials());
+    trials.extend(older::trials());
     cases.extend(os::TABLE.iter().filter(|(_, rung, _)| *rung == 3).map(|(.., name)| (*name, ())));
     for name in cases.into_keys() {
         trials.push(Trial::test(format!("{name} passes without a mutation"), move || {

@@ -1,5 +1,5 @@
-//! The pages that user mode sees of doorbells: a dummy page behind each address that leads to no physical doorbell, and
-//! slots of statuses and of last-queued values. They belong to a process on an adapter.
+//! The pages that user mode sees of doorbells: dummy pages behind each address that leads to no physical doorbell, as
+//! many as a doorbell has, and slots of statuses and of last-queued values. They belong to a process on an adapter.
 
 use std::sync::Arc;
 
@@ -20,7 +20,8 @@ struct Slots {
 
 #[derive(Debug, Default)]
 struct Pages {
-    dummy: Option<Arc<Block>>,
+    /// One for each size that doorbells have.
+    dummies: Vec<Arc<Block>>,
     status: Vec<Slots>,
     queued: Vec<Slots>,
 }
@@ -80,11 +81,14 @@ impl DoorbellPages {
         }
     }
 
+    /// Dummy pages for doorbells of so many pages: a block of that size, since a process of its own is handed whole
+    /// objects.
     fn dummy(&self, part: &ProcessAdapter, pages: usize) -> Option<Arc<Block>> {
-        let known = self.pages.lock().dummy.clone().filter(|dummy| dummy.object().pages() >= pages);
+        let fits = |dummy: &&Arc<Block>| dummy.object().pages() == pages;
+        let known = self.pages.lock().dummies.iter().find(fits).cloned();
         known.or_else(|| {
             let made = Arc::new(part.adapter().memory.manager()?.pool.allocate_block(pages)?);
-            self.pages.lock().dummy = Some(made.clone());
+            self.pages.lock().dummies.push(made.clone());
             Some(made)
         })
     }

@@ -31,7 +31,9 @@ pub struct Ring {
     pub doorbell: u32,
     ring: Memory,
     control: Memory,
-    bell: usize,
+    /// User addresses of the doorbell and of its secondary part, if it has one.
+    pub bell: usize,
+    pub secondary: usize,
     status: usize,
     queued: usize,
     written: u64,
@@ -143,6 +145,13 @@ impl Device<'_> {
 
     /// Makes a ring and a connected doorbell for a user-mode queue.
     pub fn ring(&self, queue: Queue) -> Result<Ring, NTSTATUS> {
+        let ring = self.ring_apart(queue, false)?;
+        self.connect(&ring)?;
+        Ok(ring)
+    }
+
+    /// Makes a ring and a doorbell that is not connected; `secondary`: with a secondary address.
+    pub fn ring_apart(&self, queue: Queue, secondary: bool) -> Result<Ring, NTSTATUS> {
         let (ring, control) = (self.memory(4096, 0)?, self.memory(4096, 0)?);
         let mut private = [ring.gpu, control.gpu];
         let mut record = D3DKMT_CREATE_DOORBELL::zeroed();
@@ -151,19 +160,19 @@ impl Device<'_> {
         record.hRingBufferControl = control.handle;
         record.PrivateDriverDataSize = 16;
         record.PrivateDriverData = (&raw mut private).cast();
+        record.Flags.set_RequireSecondaryCpuVA(secondary);
         checked(thunk!(self.client, D3DKMTCreateDoorbell(record)))?;
-        let ring = Ring {
+        Ok(Ring {
             queue,
             doorbell: record.hDoorbell,
             ring,
             control,
             bell: record.DoorbellCPUVirtualAddress.expose_provenance(),
+            secondary: record.DoorbellSecondaryCPUVirtualAddress.expose_provenance(),
             status: record.DoorbellStatusCPUVirtualAddress.expose_provenance(),
             queued: record.HwQueueProgressFenceLastQueuedValueCPUVirtualAddress.expose_provenance(),
             written: 0,
-        };
-        self.connect(&ring)?;
-        Ok(ring)
+        })
     }
 
     /// Connects a doorbell.

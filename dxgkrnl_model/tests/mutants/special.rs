@@ -49,6 +49,7 @@ pub fn list() -> Vec<Mutant> {
         .chain(slots())
         .chain(compute_only())
         .chain(engines())
+        .chain(bells())
         .chain(left())
         .chain(services())
         .chain(testing())
@@ -59,6 +60,15 @@ pub fn list() -> Vec<Mutant> {
 /// An adapter with a 3-D engine too many, which copies as well.
 fn engines() -> [Mutant; 1] {
     [Mutant { also: &["DXG-CAPS-PAGING-NODE"], ..on("node-3d", Stage::Start) }]
+}
+
+/// Doorbells of several pages that begin on the last page of what is theirs.
+fn bells() -> [Mutant; 2] {
+    let end = |name, options| Mutant { rule: Some("DXG-DB-ADDRESS"), options, ..on(name, Stage::UserQueue) };
+    [
+        end("db-address-end", |options| options.doorbell_bytes = 4097),
+        end("db-address-end", |options| (options.doorbell_bytes, options.doorbells_in_bar) = (3 * 4096, true)),
+    ]
 }
 
 /// Mutants that leave an output as it came.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use dxgkrnl_model::adapter::compute::DeviceClass;
 use dxgkrnl_model::adapter::{Adapter, AdapterConfig};
 use dxgkrnl_model::os::Os;
+use dxgkrnl_model::pci::DeviceConfig;
 use dxgkrnl_model::personality::{MS, Personality};
 use dxgkrnl_model::process::End;
 use nt_model::Violation;
@@ -15,7 +16,7 @@ use wddm_abi::ntstatus::{STATUS_DATA_ERROR, STATUS_NOT_SUPPORTED};
 
 use crate::client::{Client, Device};
 use crate::toy::gpu::opcode;
-use crate::toy::{Options, Toy, memory::want};
+use crate::toy::{self, Options, Toy, memory::want};
 
 /// What a tour goes through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,8 +124,12 @@ pub fn run(options: Options, stage: Stage, personality: Personality) -> Ended {
 fn config(options: Options) -> AdapterConfig {
     let compute_only = options.compute_only != (options.mutant == "compute-class");
     let class = if compute_only { DeviceClass::ComputeAccelerator } else { DeviceClass::Display };
+    let mut device = DeviceConfig::default();
+    if options.doorbells_in_bar {
+        device.memory_pages = toy::start::bar_bytes(&options) / 4096;
+    }
     // CAST: a handful.
-    AdapterConfig { class: Some(class), links: options.engines as u32, ..AdapterConfig::default() }
+    AdapterConfig { device, class: Some(class), links: options.engines as u32, ..AdapterConfig::default() }
 }
 
 /// Runs something else with so many toys: `act` gets the first, and returns why it ended early.

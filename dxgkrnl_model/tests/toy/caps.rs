@@ -114,7 +114,9 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
         }
         Type::DXGKQAITYPE_USERMODESUBMISSION_CAPS => {
             let mut caps = DXGK_USERMODESUBMISSION_CAPS::zeroed();
-            caps.DoorbellSizeInBytes = if toy.is("user-mode-caps") { 0 } else { 8 };
+            caps.DoorbellSizeInBytes = if toy.is("user-mode-caps") { 0 } else { toy.options.doorbell_bytes };
+            caps.Flags.set_SecondaryDoorbellSupported(toy.options.secondary_bytes != 0);
+            caps.SecondaryDoorbellSizeInBytes = toy.options.secondary_bytes;
             give(arguments, &caps)
         }
         _ if toy.is("qai-status") => STATUS_NOT_SUPPORTED,

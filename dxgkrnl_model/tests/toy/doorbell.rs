@@ -1,5 +1,7 @@
 //! Doorbells.
 
+use std::sync::atomic::Ordering;
+
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
     D3DDDI_DOORBELLSTATUS, DRIVER_INITIALIZATION_DATA, DXGKARG_CONNECTDOORBELL, DXGKARG_CREATEDOORBELL,
@@ -51,6 +53,10 @@ win_extern! {
         }
         let Some(address) = connect(&toy, number(arguments.hDoorbell)) else { return STATUS_UNSUCCESSFUL };
         arguments.KernelCpuVirtualAddress = core::ptr::with_exposed_provenance_mut(address);
+        if arguments.Flags.RequireSecondaryAddress() {
+            let secondary = address + toy.options.pages_in_front() * 4096;
+            arguments.SecondaryKernelCpuVirtualAddress = core::ptr::with_exposed_provenance_mut(secondary);
+        }
         arguments.Status = match (toy.options.mutant, toy.options.notify) {
             ("db-status-left", _) => arguments.Status,
             ("db-status", _) => D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY,
@@ -128,19 +134,39 @@ fn connect(toy: &std::sync::Arc<Toy>, key: usize) -> Option<usize> {
     let taken: Vec<_> = toy.state().doorbells.values().filter_map(|bell| bell.physical).collect();
     let free = (0..toy.options.doorbells).find(|slot| !taken.contains(slot))?;
     let mut pages = toy.doorbell_pages.lock().unwrap_or_else(|error| error.into_inner());
+    let bytes = toy.options.pages_of_a_doorbell() * 4096;
     while pages.len() <= free {
-        let page = contiguous(toy, 4096)?;
-        pages.push(page);
+        let new = match toy.bar.1.load(Ordering::Acquire) {
+            0 => contiguous(toy, bytes)?,
+            bar => (0, bar + pages.len() * bytes),
+        };
+        pages.push(new);
     }
     let address = pages[free].1;
     drop(pages);
+    // Nothing is left of what the last owner has written anywhere.
+    let all: *mut u8 = core::ptr::with_exposed_provenance_mut(address);
+    // SAFETY: the doorbell's own memory, which the adapter has while it is started.
+    unsafe { all.write_bytes(0, bytes) };
     let mut state = toy.state();
     state.stamp += 1;
     let stamp = state.stamp;
     let bell = state.doorbells.get_mut(&key)?;
     bell.physical = Some(free);
     bell.stamp = stamp;
-    Some(address)
+    // What was published while it was disconnected is looked for.
+    (bell.seen, bell.rang) = (0, true);
+    drop(state);
+    // The last pages of the mutant's doorbell would be another's, or nobody's.
+    Some(if toy.is("db-address-end") { pages_end(toy, address, bytes) - 4096 } else { address })
+}
+
+/// The end of the memory that a doorbell lies in, at `address` with `bytes`: its own, or all that the device has.
+fn pages_end(toy: &Toy, address: usize, bytes: usize) -> usize {
+    match toy.bar.1.load(Ordering::Acquire) {
+        0 => address + bytes,
+        bar => bar + super::start::bar_bytes(&toy.options),
+    }
 }
 
 /// Calls DxgkCbDisconnectDoorbell, by Dxgkrnl's handles.

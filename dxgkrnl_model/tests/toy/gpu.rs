@@ -427,6 +427,22 @@ fn run_queue(toy: &Toy, engine: usize, key: usize) -> bool {
     }
 }
 
+/// Whether the doorbell of a queue says that there may be work: it has changed in the device's memory, or what it said
+/// before is not done. A doorbell that is not connected says nothing.
+fn has_rung(toy: &Toy, key: usize) -> bool {
+    let pages = toy.doorbell_pages.lock().unwrap_or_else(|error| error.into_inner()).clone();
+    let mut state = toy.state();
+    let Some(bell) = state.doorbells.values_mut().find(|doorbell| doorbell.queue == key) else { return false };
+    let Some((_, address)) = bell.physical.and_then(|physical| pages.get(physical)) else { return false };
+    // Before the write pointer is read.
+    let value = word(*address).load(Ordering::Acquire);
+    if value != bell.seen {
+        (bell.seen, bell.rang) = (value, true);
+        toy.count("rung in a BAR");
+    }
+    bell.rang
+}
+
 /// Takes the next entry of a ring: address and size of a command buffer.
 fn fetch(toy: &Toy, key: usize, root: Root) -> Option<Work> {
     let (ring, control, read, connected) = {
@@ -435,11 +451,14 @@ fn fetch(toy: &Toy, key: usize, root: Root) -> Option<Work> {
         let bell = state.doorbells.values().find(|doorbell| doorbell.queue == key);
         (queue.ring, queue.control, queue.read, bell.is_some())
     };
-    if ring == 0 || !connected {
+    if ring == 0 || !connected || toy.options.doorbells_in_bar && !has_rung(toy, key) {
         return None;
     }
     let written = toy.read(root, control)?;
     if written == read {
+        if let Some(bell) = toy.state().doorbells.values_mut().find(|doorbell| doorbell.queue == key) {
+            bell.rang = false;
+        }
         return None;
     }
     let slot = ring + (read % 64) * 16;

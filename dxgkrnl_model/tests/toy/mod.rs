@@ -16,7 +16,7 @@ mod paging;
 mod queue;
 mod reset;
 mod scheduling;
-mod start;
+pub mod start;
 mod testing;
 
 use std::collections::{HashMap, VecDeque};
@@ -103,6 +103,10 @@ pub struct Doorbell {
     pub os: u64,
     pub physical: Option<usize>,
     pub stamp: u64,
+    /// What the physical doorbell said when the GPU looked last.
+    pub seen: u64,
+    /// The ring is to be looked at, until nothing is in it.
+    pub rang: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -215,6 +219,8 @@ pub struct Toy {
     pub local_handle: AtomicUsize,
     pub local_physical: AtomicU64,
     pub doorbell_pages: Mutex<Vec<(usize, usize)>>,
+    /// Physical address of the memory behind the device's second BAR, and where it is mapped; 0: it is not.
+    pub bar: (AtomicU64, AtomicUsize),
     pub state: Mutex<State>,
     pub wake: Event,
     pub stop: AtomicBool,

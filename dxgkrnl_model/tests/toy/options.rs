@@ -19,6 +19,12 @@ pub struct Options {
     pub native_fences: bool,
     /// Physical doorbells on the device; each connection beyond takes one away from another queue.
     pub doorbells: usize,
+    /// Bytes of a doorbell: as many whole pages as hold them.
+    pub doorbell_bytes: u32,
+    /// Bytes of a doorbell's secondary part; 0: secondary doorbells are not supported.
+    pub secondary_bytes: u32,
+    /// Doorbells lie in memory behind a BAR of the device, and the GPU looks at rings whose doorbell rang.
+    pub doorbells_in_bar: bool,
     /// Ask to be told of every submission.
     pub notify: bool,
     /// Two page table levels instead of three.
@@ -53,6 +59,18 @@ pub struct Options {
     pub slow_start: u64,
 }
 
+impl Options {
+    /// Pages of a doorbell in front of its secondary part.
+    pub fn pages_in_front(&self) -> usize {
+        (self.doorbell_bytes as usize).div_ceil(4096)
+    }
+
+    /// Pages of a doorbell with its secondary part.
+    pub fn pages_of_a_doorbell(&self) -> usize {
+        self.pages_in_front() + (self.secondary_bytes as usize).div_ceil(4096)
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
@@ -63,6 +81,9 @@ impl Default for Options {
             user_mode: true,
             native_fences: true,
             doorbells: 4,
+            doorbell_bytes: 8,
+            secondary_bytes: 0,
+            doorbells_in_bar: false,
             notify: false,
             two_levels: false,
             engine_reset: true,

@@ -16,7 +16,7 @@ use wddm_abi::{
     win_extern,
 };
 
-use super::{Toy, argument, callback, fresh, input, loading, number, owner, raw};
+use super::{Toy, argument, array, callback, fresh, input, loading, number, owner, raw};
 
 /// Bytes of local memory.
 pub const LOCAL_BYTES: usize = 4 << 20;
@@ -87,6 +87,7 @@ win_extern! {
             local_handle: AtomicUsize::new(0),
             local_physical: AtomicU64::new(0),
             doorbell_pages: Mutex::new(Vec::new()),
+            bar: Default::default(),
             state: Mutex::default(),
             wake: Event::synchronization(false),
             stop: AtomicBool::new(false),
@@ -384,6 +385,9 @@ fn start(toy: &Arc<Toy>) -> NTSTATUS {
         if !status.is_success() {
             return status;
         }
+        if toy.options.doorbells_in_bar && !map_bar(toy, list) {
+            return STATUS_UNSUCCESSFUL;
+        }
     }
     mutants(toy);
     let status = allocate_local(toy);
@@ -417,6 +421,31 @@ fn map_registers(toy: &Toy, base: u64) -> NTSTATUS {
     }
     toy.registers.store(mapped.expose_provenance(), Ordering::Release);
     status
+}
+
+/// Bytes that all doorbells have in the device's memory, each with its secondary part.
+pub fn bar_bytes(options: &super::Options) -> usize {
+    options.doorbells * options.pages_of_a_doorbell() * 4096
+}
+
+/// Maps the memory behind the second BAR, which the list of resources has behind the first. Returns whether it could.
+fn map_bar(toy: &Toy, list: &wddm_abi::CM_RESOURCE_LIST) -> bool {
+    let partial = &list.List[0].PartialResourceList;
+    if partial.Count < 2 {
+        return false;
+    }
+    let memory = array(partial.PartialDescriptors.as_ptr(), 2)[1];
+    let base = u64::from(memory.u[0]) | u64::from(memory.u[1]) << 32;
+    let mut address = LARGE_INTEGER::zeroed();
+    address.QuadPart = base.cast_signed();
+    let mut mapped = core::ptr::null_mut();
+    // CAST: a few pages.
+    let bytes = bar_bytes(&toy.options) as u32;
+    let cache = MEMORY_CACHING_TYPE(2);
+    let status = callback!(toy, DxgkCbMapMemory(toy.device_handle(), address, bytes, 0, 0, cache, &raw mut mapped));
+    toy.bar.0.store(base, Ordering::Release);
+    toy.bar.1.store(mapped.expose_provenance(), Ordering::Release);
+    status.is_some_and(NTSTATUS::is_success)
 }
 
 /// Contiguous memory from the OS: handle and address.
@@ -481,8 +510,12 @@ fn undo(toy: &Arc<Toy>) {
     }
     toy.physical.clear();
     let pages = std::mem::take(&mut *toy.doorbell_pages.lock().unwrap_or_else(|error| error.into_inner()));
-    for (handle, _) in pages {
+    for (handle, _) in pages.into_iter().filter(|(handle, _)| *handle != 0) {
         free_contiguous(toy, handle);
+    }
+    let bar = toy.bar.1.swap(0, Ordering::AcqRel);
+    if bar != 0 {
+        let _ = callback!(toy, DxgkCbUnmapMemory(toy.device_handle(), raw(bar)));
     }
     let local = toy.local_handle.swap(0, Ordering::AcqRel);
     if local != 0 && !toy.is("leak-memory") {

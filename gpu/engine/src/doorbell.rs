@@ -1,9 +1,9 @@
 //! Stage 3 of 8, seen from the GPU: physical doorbells.
 //!
-//! Each physical doorbell is a page of the driver's own; user mode gets it mapped writable, so whatever it holds is a
-//! hint. In the dedicated model a queue has one to itself, and a change of its value says "look at the write pointer".
-//! In the global model there is one; every ring is taken out of it by an exchange (two processes may store the same
-//! value), and every connected queue is looked at, the named one first.
+//! Each physical doorbell is a page of the driver's own, or several; user mode gets them mapped writable, so whatever
+//! they hold is a hint. In the dedicated model a queue has one to itself, and a change of its value says "look at the
+//! write pointer". In the global model there is one; every ring is taken out of it by an exchange (two processes may
+//! store the same value), and every connected queue is looked at, the named one first.
 //!
 //! ORDERING[DB-1]: user mode publishes the write pointer before it stores the doorbell (Release), and fences fully
 //! before it reads the doorbell's status. The engine reads the doorbell before the write pointer (Acquire). So a ring
@@ -19,14 +19,14 @@ use crate::word::{Exchange, Ordering, Word};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64};
-use gpu_wire::doorbell::{DOORBELL_OFFSET, DOORBELL_SIZE, Model};
+use gpu_wire::doorbell::{DOORBELL_OFFSET, Model};
 
 /// No node.
 const NONE: u32 = u32::MAX;
 
 /// One physical doorbell.
 pub struct Physical<H: Host> {
-    page: Span<'static>,
+    pages: Span<'static>,
     /// Node of the queue, or [`NONE`]; that, too, where no engine looks for rings.
     node: AtomicU32,
     /// Raised at every change of the queue.
@@ -36,7 +36,7 @@ pub struct Physical<H: Host> {
 
 impl<H: Host> Physical<H> {
     fn word(&self) -> Option<SharedWord<'_>> {
-        self.page.word(DOORBELL_OFFSET as u64)
+        self.pages.word(DOORBELL_OFFSET as u64)
     }
 }
 
@@ -51,17 +51,16 @@ pub struct Doorbells<H: Host> {
 
 // The pages are shared memory: see Span.
 impl<H: Host> Doorbells<H> {
-    /// Doorbells over `pages`, one each. In the global model only the first is used.
+    /// A doorbell over each span of `doorbells`, which is whole pages. In the global model only the first is used.
     ///
     /// # Errors
     /// [`NoMemory`].
-    pub fn new(model: Model, pages: &[Span<'static>]) -> Result<Self, NoMemory> {
+    pub fn new(model: Model, doorbells: &[Span<'static>]) -> Result<Self, NoMemory> {
         let mut physical = Vec::new();
-        physical.try_reserve_exact(pages.len())?;
-        for page in pages {
-            let page = page.part(0, u64::from(DOORBELL_SIZE));
+        physical.try_reserve_exact(doorbells.len())?;
+        for &pages in doorbells {
             physical.push(Physical {
-                page,
+                pages,
                 node: AtomicU32::new(NONE),
                 changes: AtomicU64::new(1),
                 queue: H::Lock::new(None),
@@ -80,19 +79,19 @@ impl<H: Host> Doorbells<H> {
         self.physical.is_empty()
     }
 
-    /// The page of doorbell `index`.
-    pub fn page(&self, index: usize) -> Option<Span<'static>> {
-        self.physical.get(index).map(|physical| physical.page)
+    /// The pages of doorbell `index`.
+    pub fn pages(&self, index: usize) -> Option<Span<'static>> {
+        self.physical.get(index).map(|physical| physical.pages)
     }
 
     /// Gives doorbell `index` to `queue`; what rang before is forgotten, and nothing that the last owner has written
-    /// anywhere in the page is left. A queue that connects its own doorbell anew may have rung meanwhile; that ring is
+    /// anywhere in its pages is left. A queue that connects its own doorbell anew may have rung meanwhile; that ring is
     /// erased, and not lost: the caller then makes the queue ready, which compares its write pointer. Without `watched`
     /// no engine looks for rings: user mode announces each.
     pub fn connect(&self, index: usize, queue: &Shared<Queue<H>>, watched: bool) {
         let Some(physical) = self.physical.get(index) else { return };
-        // The whole page: user mode can write all of it, and the next owner may be another process.
-        physical.page.fill(0);
+        // The whole of them: user mode can write them all, and the next owner may be another process.
+        physical.pages.fill(0);
         // Counted before the engine looks at the queue: from here on a missing ring is a fault (`Queue::connected`).
         queue.connected.fetch_add(1, Ordering::AcqRel);
         let old = physical.queue.with(|q| q.replace(queue.clone()));

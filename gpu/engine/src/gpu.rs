@@ -260,10 +260,10 @@ impl<H: Host> Gpu<H> {
         }
     }
 
-    /// The page that user mode rings for `place`.
-    pub fn doorbell_page(&self, place: usize) -> Option<Span<'static>> {
+    /// The pages of the doorbell that user mode rings for `place`.
+    pub fn doorbell_pages(&self, place: usize) -> Option<Span<'static>> {
         let index = if self.doorbells.model == Model::Global { 0 } else { place };
-        self.doorbells.page(index)
+        self.doorbells.pages(index)
     }
 
     /// Asks every engine to drop translations of the process with that number; the number to wait for with

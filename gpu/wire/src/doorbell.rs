@@ -1,17 +1,13 @@
 //! Stage 3 of 8: the doorbell.
 //!
-//! A physical doorbell is one 64-bit word at offset 0 of a page of its own. User mode stores a non-zero value; the
-//! engine sees it and looks at the published write pointer. The write pointer rules: the value is a hint and may be
-//! stale, wrong or made up (SPEC §4). Zero is not a ring.
+//! A physical doorbell is one 64-bit word at offset 0 of pages of its own: whole pages, since Dxgkrnl maps them to user
+//! mode. User mode stores a non-zero value; the engine sees it and looks at the published write pointer. The write
+//! pointer rules: the value is a hint and may be stale, wrong or made up (SPEC §4). Zero is not a ring.
 //!
 //! Source: *User-mode work submission*, "Doorbells": dedicated and global models.
 
-/// Offset of the doorbell word in its page, in bytes.
+/// Offset of the doorbell word in its pages, in bytes.
 pub const DOORBELL_OFFSET: usize = 0;
-
-/// Bytes of a doorbell as `DXGK_USERMODESUBMISSION_CAPS::DoorbellSizeInBytes` reports them: whole pages, since Dxgkrnl
-/// maps them to user mode.
-pub const DOORBELL_SIZE: u32 = 4096;
 
 /// Which of the article's two models the adapter uses (registry value `DoorbellModel`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,9 +12,9 @@ use crate::platform::Platform;
 use crate::power;
 use crate::segments;
 use crate::settings::Settings;
+use crate::start::doorbell_size;
 use crate::status::{Error, Result};
 use core::mem::size_of;
-use gpu_wire::doorbell::DOORBELL_SIZE;
 use gpu_wire::private::{AdapterInfo, MAGIC, adapter_flags};
 use gpu_wire::{GpuVa, INTERFACE_VERSION, pte};
 use wddm_abi::{
@@ -201,7 +201,8 @@ pub fn answer<P: Platform>(
         }
         Q::DXGKQAITYPE_USERMODESUBMISSION_CAPS if plan()?.user_mode_submission() => {
             let mut caps = DXGK_USERMODESUBMISSION_CAPS::zeroed();
-            caps.DoorbellSizeInBytes = DOORBELL_SIZE;
+            // CAST: at most DXGK_MAX_DOORBELL_SIZE_BYTES, four pages.
+            caps.DoorbellSizeInBytes = doorbell_size(&started?.settings) as u32;
             out.put_whole(&caps)
         }
         _ => Err(Error::InvalidParameter),

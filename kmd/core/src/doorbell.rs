@@ -181,8 +181,8 @@ impl<P: Platform> Doorbell<P> {
         let index = self.connect_physical(irql, started)?;
         // Rings that landed on the dummy page meanwhile: their work is found here.
         started.gpu.stop_watching(queue, self.claimant.key);
-        let page = started.gpu.doorbell_page(index).ok_or(Error::InvalidParameter)?;
-        Ok(Connection { address: page.as_ptr(), status })
+        let pages = started.gpu.doorbell_pages(index).ok_or(Error::InvalidParameter)?;
+        Ok(Connection { address: pages.as_ptr(), status })
     }
 
     /// Gets a physical doorbell: its own, a free one, or another doorbell's. While other threads are changing all of

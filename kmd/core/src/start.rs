@@ -32,7 +32,7 @@ use gpu_engine::node::Control;
 use gpu_engine::packet_node::PacketQueue;
 use gpu_engine::shared::{Shared, try_box};
 use gpu_wire::NODE_COUNT;
-use gpu_wire::doorbell::{DOORBELL_SIZE, Model};
+use gpu_wire::doorbell::Model;
 
 /// A memory resource of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -103,7 +103,12 @@ const MEMORY_SIZE: &str = "HardwareInformation.qwMemorySize";
 // Each part of the start is a function of its own and not inlined: what it needs of the kernel's stack, it gives back
 // before the next begins.
 
-/// Pages for the physical doorbells, one each, and the pool of these.
+/// Bytes of a physical doorbell.
+pub(crate) const fn doorbell_size(settings: &Settings) -> u64 {
+    settings.doorbell_pages * gpu_wire::PAGE_SIZE
+}
+
+/// Pages for the physical doorbells, of each one behind another, and the pool of these.
 #[inline(never)]
 fn make_doorbells<P: Platform>(
     irql: &Passive,
@@ -120,7 +125,7 @@ fn make_doorbells<P: Platform>(
         // There is a place for each doorbell, made with it.
         Model::Global => 0,
     };
-    let pages = platform.allocate_pages(irql, count * u64::from(DOORBELL_SIZE) / gpu_wire::PAGE_SIZE)?;
+    let pages = platform.allocate_pages(irql, count * settings.doorbell_pages)?;
     Ok((pages, Doorbells::<EngineHost<P>>::new(places)?))
 }
 
@@ -167,7 +172,7 @@ fn make_gpu<P: Platform>(
     settings: &Settings,
     doorbells: Span<'static>,
 ) -> Result<Shared<Gpu<P>>> {
-    let size = u64::from(DOORBELL_SIZE);
+    let size = doorbell_size(settings);
     let mut pages = Vec::new();
     // CAST: at most 256.
     pages.try_reserve_exact((doorbells.len() / size) as usize).map_err(|_| Error::NoMemory)?;

@@ -191,7 +191,10 @@ impl PageObject {
     }
 
     /// The cache type that page `index` has now: its own, else that of its mappings, else cached.
-    pub(crate) fn cache_of(&self, index: usize) -> CacheType {
+    ///
+    /// # Panics
+    /// When there is no page `index`.
+    pub fn cache_of(&self, index: usize) -> CacheType {
         let state = &self.states[index];
         let of_mappings = || {
             let mapped = state.maps.load(Ordering::Relaxed) != 0;

@@ -24,7 +24,7 @@ const HIGH_END: u64 = 0x1000_0000;
 /// The highest physical address that a page of RAM can have.
 pub(crate) const HIGHEST_ADDRESS: u64 = HIGH_END * PAGE_SIZE as u64 - 1;
 
-/// Pages of an object that can have a memory file each: descriptors are few.
+/// Pages of an object that can have a memory file each, as those of 64 doorbells of four pages: descriptors are few.
 const MOST_OWN_FILES: usize = 256;
 
 /// What a page frame number stands for.
@@ -111,7 +111,8 @@ impl PhysicalMemory {
             Some(first) => vec![(first, pages)],
             None => self.take_frames(request)?,
         };
-        let own = self.own_files && matches!(request.kind, PageKind::Contiguous | PageKind::MdlPages);
+        let may_be_shown = matches!(request.kind, PageKind::Contiguous | PageKind::MdlPages | PageKind::DeviceRam);
+        let own = self.own_files && may_be_shown;
         let Ok(files) = PageFiles::new(request.pages, own && request.pages <= MOST_OWN_FILES) else {
             self.return_frames(&extents);
             return None;

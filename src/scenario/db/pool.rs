@@ -1,8 +1,8 @@
 //! Physical doorbells between processes: who keeps how many, what a page still holds, and everything at once.
 
-use super::{CONNECTED, RETRY, RingQueue, Room, raw};
+use super::{CONNECTED, MODELS, RETRY, RingQueue, Room, raw};
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -27,6 +27,12 @@ pub(super) const CASES: &[Scenario] = &[
                 for runs",
         source: "DxgkDdiConnectDoorbell, Return value; DxgkDdiDestroyDoorbell; DxgkCbDisconnectDoorbell",
         play: at_once,
+    },
+    Scenario {
+        id: "DB-69",
+        title: "a doorbell of several pages: all of them are dummy pages, or the doorbell's, and hold nothing of others",
+        source: "DXGK_USERMODESUBMISSION_CAPS, DoorbellSizeInBytes; User-mode work submission, Discovery",
+        play: several_pages,
     },
 ];
 
@@ -88,6 +94,74 @@ fn nothing_left(stage: &Stage) -> Played {
         }
         run(scene, &second)
     })
+}
+
+fn several_pages(stage: &Stage) -> Played {
+    for model in MODELS {
+        for pages in 1..=4 {
+            let setup = Setup::default().setting("DoorbellModel", model).setting("DoorbellPages", pages);
+            let setup = setup.setting("PhysicalDoorbells", 2).setting("IdleMilliseconds", 0);
+            let play = |scene: &Scene| of_pages(scene, model, pages as usize);
+            stage.play(setup, play).with_context(|| format!("DoorbellModel {model}, DoorbellPages {pages}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The pages that a doorbell leads to, which must be `count` consecutive ones of one object.
+fn led_to(scene: &Scene, queue: &RingQueue, count: usize) -> Result<Vec<(u64, usize)>> {
+    let page = |number: usize| {
+        let found = scene.world.os.kernel().page_at(queue.bell.doorbell + number * 4096);
+        found.map(|(object, index, _)| (object.id(), index))
+    };
+    let (object, first) = page(0).context("nothing is mapped at a doorbell's address")?;
+    let run: Vec<_> = (0..count).map_while(page).collect();
+    same("the pages of a doorbell", &run, &(0..count).map(|number| (object, first + number)).collect())?;
+    Ok(run)
+}
+
+fn of_pages(scene: &Scene, model: u32, count: usize) -> Played {
+    let caps = scene.adapter().caps().context("caps")?.user_mode.context("user-mode submission caps")?;
+    same("DoorbellSizeInBytes", caps.DoorbellSizeInBytes as usize, count * 4096)?;
+    let (one, two) = (raw(scene)?, raw(scene)?);
+    let (room, other) = (Room::new(&one)?, Room::new(&two)?);
+    let first = RingQueue::new(scene, &room, 0, 4096)?;
+    let words = || (0..count * 4096).step_by(8);
+    let dummies = led_to(scene, &first, count)?;
+    // Harmless: it lands in the dummy pages, of which nothing comes into the doorbell.
+    words().try_for_each(|at| one.store(first.bell.doorbell + at, 0xD0))?;
+    first.connect()?;
+    let pages = led_to(scene, &first, count)?;
+    ensure!(!pages.iter().any(|page| dummies.contains(page)), "dummy pages are a doorbell: {pages:?}");
+    for at in words() {
+        same("a word of the physical doorbell's pages", one.load(first.bell.doorbell + at)?, 0)?;
+    }
+    let second = RingQueue::connected(scene, &other, 0, 4096)?;
+    let others = led_to(scene, &second, count)?;
+    match model {
+        0 => ensure!(!others.iter().any(|page| pages.contains(page)), "dedicated: {pages:?} and {others:?}"),
+        _ => same("global: the pages of both", &others, &pages)?,
+    }
+    // What is no word that is rung, nobody minds.
+    words().skip(1).try_for_each(|at| one.store(first.bell.doorbell + at, 0x5EC2E7))?;
+    for queue in [&first, &second] {
+        run(scene, queue)?;
+    }
+    if model == 0 {
+        // Another process gets the doorbell of the one that ran longest ago.
+        let three = raw(scene)?;
+        let last = Room::new(&three)?;
+        let third = RingQueue::connected(scene, &last, 0, 4096)?;
+        same("the first's status", first.status()?, RETRY)?;
+        same("the pages that the first has again", &led_to(scene, &first, count)?, &dummies)?;
+        same("the pages that the third has", &led_to(scene, &third, count)?, &pages)?;
+        for at in words() {
+            let left = three.load(third.bell.doorbell + at)?;
+            same(&format!("what another process had stored at {at:#x} of the pages"), left, 0)?;
+        }
+        run(scene, &third)?;
+    }
+    run(scene, &first)
 }
 
 fn at_once(stage: &Stage) -> Played {

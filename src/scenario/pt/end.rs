@@ -63,7 +63,12 @@ pub(super) fn leaves(stage: &Stage) -> Played {
 
 /// That the page is really taken from the other Linux process, PT-01 and PT-12 show.
 pub(super) fn shares(stage: &Stage) -> Played {
-    stage.play(setup().setting("PhysicalDoorbells", 1), |scene| {
+    // Each page is handed to the other Linux process as an object of its own.
+    [1, 4].into_iter().try_for_each(|pages| shares_one(stage, pages).with_context(|| format!("DoorbellPages {pages}")))
+}
+
+fn shares_one(stage: &Stage, pages: u32) -> Played {
+    stage.play(setup().setting("PhysicalDoorbells", 1).setting("DoorbellPages", pages), |scene| {
         let mut neighbour = Neighbour::new(scene, 0)?;
         let client = scene.world.separate("share")?;
         client.expect("sharing")?;

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use wddm_abi::ntstatus::{STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
-    DRIVER_INITIALIZATION_DATA, DXGKARG_CONNECTDOORBELL, DXGKARG_CREATEDOORBELL, DXGKARG_DISCONNECTDOORBELL,
-    DXGKARGCB_DISCONNECTDOORBELL, HANDLE, NTSTATUS, win_extern,
+    DRIVER_INITIALIZATION_DATA, DXGK_QUERYADAPTERINFOTYPE, DXGK_USERMODESUBMISSION_CAPS, DXGKARG_CONNECTDOORBELL,
+    DXGKARG_CREATEDOORBELL, DXGKARG_DISCONNECTDOORBELL, DXGKARG_QUERYADAPTERINFO, DXGKARGCB_DISCONNECTDOORBELL, HANDLE,
+    NTSTATUS, win_extern,
 };
 
 /// Pages by the driver's handle of the doorbell; that of handle 0 is the first that was connected.
@@ -85,6 +86,18 @@ decorate! {
         let page = kept(0, number(copy!(args).KernelCpuVirtualAddress));
         if let Some(before) = before {
             record!(pointer(page).cast::<[u64; 512]>())[1..].copy_from_slice(&before[1..]);
+        }
+        status
+    }
+}
+
+decorate! {
+    /// The capabilities speak of one page, however many a doorbell has.
+    says_one_page: DxgkDdiQueryAdapterInfo(adapter: HANDLE, args: *const DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
+        let status = own!(DxgkDdiQueryAdapterInfo(adapter, args));
+        let asked = copy!(args);
+        if asked.Type == DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_USERMODESUBMISSION_CAPS && status.is_success() {
+            record!(asked.pOutputData.cast::<DXGK_USERMODESUBMISSION_CAPS>()).DoorbellSizeInBytes = 4096;
         }
         status
     }

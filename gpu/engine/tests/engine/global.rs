@@ -80,7 +80,7 @@ fn a_held_engine_keeps_no_ring_from_the_others() {
     assert!(rig.engines[1].prepare_sleep());
     let kicks = rig.gpu.host.kicks.load(Ordering::Relaxed);
     // No queue has that number, so that none comes first.
-    rig.gpu.doorbells.page(0).unwrap().word(0).unwrap().store(0xFFFF, Ordering::SeqCst);
+    rig.gpu.doorbells.pages(0).unwrap().word(0).unwrap().store(0xFFFF, Ordering::SeqCst);
     rig.engines[0].step();
     assert_eq!(done(&m, 100), 0);
     assert!(rig.gpu.host.kicks.load(Ordering::Relaxed) > kicks, "the other engine is woken");
