@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use nt_model::sched::Ticks;
 use wddm_abi::{
     DXGK_CREATECONTEXTFLAGS, DXGKARG_CANCELCOMMAND, DXGKARG_CREATECONTEXT, DXGKARG_SETROOTPAGETABLE, NTSTATUS, Plain,
     ntstatus,
@@ -161,11 +162,11 @@ impl Context {
     /// Waits until everything that was submitted is done, is given up, or the device fails.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn drain(&self) {
+    pub(crate) fn drain(&self, until: Ticks) {
         let adapter = self.device.adapter();
         let standstill = STANDSTILL * adapter.personality().tdr.delay;
         let over = || self.device.usable().is_err() || !adapter.is_working();
-        if !self.commands.drain(adapter.kernel(), standstill, over) {
+        if !self.commands.drain(adapter.kernel(), standstill, until, over) {
             self.cancel();
         }
     }

@@ -8,6 +8,7 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+use nt_model::sched::Ticks;
 use wddm_abi::{
     D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICEPAGEFAULT_STATE, DXGKARG_CREATEDEVICE, NTSTATUS, Plain, ntstatus,
 };
@@ -20,6 +21,7 @@ use crate::fence::monitored::MonitoredFence;
 use crate::fence::native::{FenceOnAdapter, LocalFence, NativeFence};
 use crate::handle::{KernelHandle, KernelObject};
 use crate::hw_context::HwContext;
+use crate::hw_queue::HwQueue;
 use crate::memory::allocation::OpenAllocation;
 use crate::process::{ProcessAdapter, judge_destroy};
 use crate::rules::paging::{OBJECT_HANDLE, OBJECT_STATUS};
@@ -380,18 +382,27 @@ impl Device {
         self.state.compare_exchange(active, state as i32, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Waits until everything that was submitted is done, or the device is in an error state.
+    /// Waits until everything that was submitted is done, or the device is in an error state, at `until` at the latest.
+    /// Where a queue is not done by then, or has made no progress for too long, the device goes on as that of a process
+    /// that is terminated: what runs is taken off before anything is destroyed.
+    ///
+    /// Source: article user-mode-work-submission, Abnormal process termination. Chosen: that this follows.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn drain(self: &Arc<Self>) {
-        for context in self.hw_contexts() {
-            for queue in context.queues() {
-                queue.drain();
-            }
+    pub(crate) fn drain(self: &Arc<Self>, until: Ticks) {
+        let began = self.adapter().kernel().now();
+        let contexts = self.hw_contexts();
+        let queues: Vec<_> = contexts.iter().flat_map(|context| context.queues()).collect();
+        let queues: Vec<_> = queues.into_iter().map(|queue| (queue.progress().value(), queue)).collect();
+        let is_done = |(before, queue): &(u64, Arc<HwQueue>)| queue.drain((began, *before), until);
+        if queues.iter().filter(|queue| !is_done(queue)).count() != 0 {
+            self.fail(DeviceState::Stopped);
+        }
+        for context in contexts {
             context.drain();
         }
         for context in self.contexts() {
-            context.drain();
+            context.drain(until);
         }
     }
 

@@ -218,6 +218,12 @@ impl Doorbell {
         let _awake = adapter.power.sleep.stay_awake(adapter);
         let _serial = self.serial.exclusive(kernel);
         self.queue.context().device().usable()?;
+        if !self.is_alive() {
+            return Err(ntstatus::STATUS_INVALID_PARAMETER);
+        }
+        if self.status() == ABORT {
+            return Err(ntstatus::STATUS_DEVICE_REMOVED);
+        }
         if matches!(self.status(), CONNECTED | CONNECTED_NOTIFY) {
             return Ok(());
         }
@@ -253,9 +259,16 @@ impl Doorbell {
             // The driver took it back meanwhile.
             return Ok(());
         }
-        self.rotate(&self.primary, Some(&primary));
+        let mut is_shown = self.rotate(&self.primary, Some(&primary));
         if let (Some(exposed), Some(mapping)) = (&self.secondary, &secondary) {
-            self.rotate(exposed, Some(mapping));
+            is_shown &= self.rotate(exposed, Some(mapping));
+        }
+        if !is_shown {
+            // A ring would reach the dummy page. The driver hears that the doorbell is not connected.
+            drop(state);
+            self.disconnect_in_driver();
+            self.rotate_away(RETRY);
+            return Err(ntstatus::STATUS_NO_MEMORY);
         }
         let status = if said == CONNECTED_NOTIFY { CONNECTED_NOTIFY } else { CONNECTED };
         self.set_status(&mut state, status);
@@ -289,12 +302,13 @@ impl Doorbell {
         Ok(UserMapping { object, first, pages: exposed.pages, rights: Rights::ReadWrite, cache })
     }
 
-    /// Every change of what is behind a doorbell's address.
-    fn rotate(&self, exposed: &Exposed, to: Option<&UserMapping>) {
+    /// Every change of what is behind a doorbell's address. Returns whether it is done; a process that has ended sees
+    /// nothing any more.
+    fn rotate(&self, exposed: &Exposed, to: Option<&UserMapping>) -> bool {
         let part = self.queue.context().device().process();
-        let Some(process) = part.process() else { return };
+        let Some(process) = part.process() else { return true };
         let dummy = dummy_mapping(exposed);
-        let _ = part.adapter().kernel().remap_user(process.nt(), exposed.user, to.unwrap_or(&dummy));
+        part.adapter().kernel().remap_user(process.nt(), exposed.user, to.unwrap_or(&dummy)).is_ok()
     }
 
     fn set_status(&self, state: &mut State, status: D3DDDI_DOORBELLSTATUS) {
@@ -314,9 +328,13 @@ impl Doorbell {
         if matches!(state.status, CONNECTED | CONNECTED_NOTIFY) {
             self.queue.adapter().shared().counters.doorbell_disconnect();
         }
-        self.rotate(&self.primary, None);
+        let mut is_away = self.rotate(&self.primary, None);
         if let Some(exposed) = &self.secondary {
-            self.rotate(exposed, None);
+            is_away &= self.rotate(exposed, None);
+        }
+        if !is_away && let Some(process) = self.queue.context().device().process().process() {
+            // It keeps a page that is to be another's.
+            process.nt().end_separate();
         }
         if state.status != ABORT {
             self.set_status(&mut state, status);
@@ -345,15 +363,21 @@ impl Doorbell {
         let is_beside = adapter.personality().faults.disconnects_beside;
         let _serial = (!is_beside).then(|| self.serial.exclusive(adapter.kernel()));
         if wanted(self.status()) && self.is_alive() {
-            let mut arguments = DXGKARG_DISCONNECTDOORBELL::zeroed();
-            arguments.hDoorbell = core::ptr::with_exposed_provenance_mut(self.driver_handle());
-            let pointer = &raw mut arguments;
-            let returned = ddi::status(call_ddi!(adapter, DxgkDdiDisconnectDoorbell(pointer)));
-            must_succeed(adapter, "DxgkDdiDisconnectDoorbell", returned);
+            self.disconnect_in_driver();
             adapter.kernel().yield_point(YieldPoint::Service);
             Self::wait_for_rotation(adapter);
         }
         self.rotate_away(status);
+    }
+
+    /// `DxgkDdiDisconnectDoorbell`.
+    fn disconnect_in_driver(&self) {
+        let adapter = self.queue.adapter();
+        let mut arguments = DXGKARG_DISCONNECTDOORBELL::zeroed();
+        arguments.hDoorbell = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        let pointer = &raw mut arguments;
+        let returned = ddi::status(call_ddi!(adapter, DxgkDdiDisconnectDoorbell(pointer)));
+        must_succeed(adapter, "DxgkDdiDisconnectDoorbell", returned);
     }
 
     /// Takes the time that a rotation takes: user mode goes on to ring the old page, and reads the old status.
@@ -399,13 +423,16 @@ impl Doorbell {
         self.queue.judge_queued();
         self.disconnect(RETRY);
         self.queue.note_told(self.last_queued());
+        let adapter = self.queue.adapter();
+        // No connection is under way in the driver, and none begins behind this.
+        let _serial = self.serial.exclusive(adapter.kernel());
         // Before the handle goes: the driver's callback finds one or the other.
         self.going.store(true, Ordering::Release);
         let driver = self.driver.swap(0, Ordering::AcqRel);
         if driver == 0 {
+            self.going.store(false, Ordering::Release);
             return;
         }
-        let adapter = self.queue.adapter();
         let mut arguments = DXGKARG_DESTROYDOORBELL::zeroed();
         arguments.hDoorbell = core::ptr::with_exposed_provenance_mut(driver);
         let pointer = &raw mut arguments;

@@ -114,6 +114,13 @@ pub(crate) struct HwQueue {
 
 /// TdrDelays for which a queue or a context that is destroyed may make no progress.
 pub(crate) const STANDSTILL: Ticks = 5;
+/// TdrDelays for which an end waits for work in all.
+const ENDS: Ticks = 30;
+
+/// Until when an end that begins now waits for work, however much progress that makes.
+pub(crate) fn end_of_wait(adapter: &Adapter) -> Ticks {
+    adapter.kernel().now() + ENDS * adapter.personality().tdr.delay
+}
 
 impl HwQueue {
     /// Makes a queue and its progress fence.
@@ -422,15 +429,17 @@ impl HwQueue {
     }
 
     /// Waits until everything that was queued is done, or the device fails. Doorbells go first. Of a user-mode queue
-    /// the last queued value is user mode's word; where the progress stands still for [`STANDSTILL`] times TdrDelay,
-    /// the rest was never published, or waits for ever, and is given up.
+    /// the last queued value is user mode's word; where the progress stands still for [`STANDSTILL`] times TdrDelay
+    /// since the end `began` or since it moved last, the rest was never published, or waits for ever, and is given up;
+    /// so is what is not done at `until`. `before`: the progress when the end began. Returns whether everything is done.
     ///
     /// Chosen: no page says how long `D3DKMTDestroyHwQueue` and `D3DKMTDestroyDevice` wait for work whose engine
     /// answers.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn drain(self: &Arc<Self>) {
+    pub(crate) fn drain(self: &Arc<Self>, (began, before): (Ticks, u64), until: Ticks) -> bool {
         let adapter = self.adapter();
+        let standstill = STANDSTILL * adapter.personality().tdr.delay;
         for doorbell in self.doorbells() {
             doorbell.disconnect(wddm_abi::D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
         }
@@ -441,22 +450,28 @@ impl HwQueue {
             let wait = wait_for(adapter.kernel(), &fences, false, Target::Thread(Signal::new()));
             let is_over = || wait.is_over() || self.context.device().usable().is_err() || !adapter.is_working();
             let kernel = adapter.kernel();
+            let (mut since, mut before, mut is_done) = (began, before, true);
             while let Some(signal) = wait.signal() {
-                let before = self.progress.value();
-                let deadline = kernel.now() + STANDSTILL * adapter.personality().tdr.delay;
+                let deadline = (since + standstill).min(until);
                 let over = signal.wait_for(kernel, Some(deadline), || is_over().then_some(()));
-                if over.is_some() || kernel.rules.is_stopped() || self.progress.value() == before {
+                if over.is_some() || kernel.rules.is_stopped() {
                     break;
                 }
+                let progress = self.progress.value();
+                if kernel.now() >= until || progress == before {
+                    is_done = false;
+                    break;
+                }
+                (since, before) = (kernel.now(), progress);
             }
             crate::fence::cancel(adapter.kernel(), &fences, &wait);
+            is_done
         } else {
-            let standstill = STANDSTILL * adapter.personality().tdr.delay;
             let over = || {
                 let given_up = self.given_up.load(Ordering::Acquire);
                 given_up || self.context.device().usable().is_err() || !adapter.is_working()
             };
-            self.commands.drain(adapter.kernel(), standstill, over);
+            self.commands.drain(adapter.kernel(), standstill, until, over)
         }
     }
 

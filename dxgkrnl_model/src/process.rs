@@ -24,7 +24,7 @@ use crate::fence::monitored::MonitoredFence;
 use crate::fence::native::LocalFence;
 use crate::handle::{HandleTable, HandleType};
 use crate::hw_context::HwContext;
-use crate::hw_queue::HwQueue;
+use crate::hw_queue::{HwQueue, end_of_wait};
 use crate::memory::allocation::{Allocation, OpenAllocation, OpenResource};
 use crate::memory::paging_queue::PagingQueue;
 use crate::os::Shared;
@@ -394,7 +394,7 @@ impl ProcessInner {
         }
         for device in self.devices() {
             match how {
-                End::Normal => device.drain(),
+                End::Normal => device.drain(end_of_wait(device.adapter())),
                 End::Terminated => device.fail(DeviceState::Stopped),
             }
         }

@@ -134,6 +134,11 @@ pub fn rights(number: u64) -> Rights {
 }
 
 impl Agent for SocketAgent {
+    fn end(&self) {
+        self.gone.store(true, Ordering::Release);
+        self.host.kill();
+    }
+
     fn show(&self, at: usize, pages: Vec<Handed>, rights: Rights) -> Result<(), Gone> {
         let mut at = at;
         let mut pages = pages.into_iter().peekable();

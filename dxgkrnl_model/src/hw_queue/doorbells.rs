@@ -54,7 +54,7 @@ impl HwQueue {
         }
         // In this order: user mode stores the value before anything shows the work to the GPU.
         let progress = self.progress.value();
-        let queued = doorbells.iter().map(|doorbell| doorbell.last_queued()).max().unwrap_or(0);
+        let queued = self.told();
         if !doorbells.iter().all(|doorbell| doorbell.is_alive()) {
             return;
         }

@@ -15,6 +15,7 @@ use crate::context::Context;
 use crate::device::{Device, DeviceState};
 use crate::handle::HandleType;
 use crate::hw_context::{HwContext, Way};
+use crate::hw_queue::end_of_wait;
 use crate::personality::HwContexts;
 use crate::process::UserObject;
 use crate::vidsch::command::{Command, Submission};
@@ -95,7 +96,7 @@ thunks! {
     fn D3DKMTDestroyDevice(call, record: D3DKMT_DESTROYDEVICE) {
         let device = call.process.device(record.hDevice).ok_or(INVALID)?;
         if device.usable().is_ok() {
-            device.drain();
+            device.drain(end_of_wait(device.adapter()));
         }
         call.process.destroy_device(&device);
         DONE
@@ -162,7 +163,7 @@ thunks! {
         }
         match call.process.remove(record.hContext, HandleType::Context) {
             Some(UserObject::Context(context)) => {
-                context.drain();
+                context.drain(end_of_wait(context.device().adapter()));
                 context.destroy();
                 DONE
             }

@@ -14,7 +14,7 @@ use super::{Call, DONE, INVALID, capture, thunks};
 use crate::doorbell::{Doorbell, PRIVATE_MAX, Request};
 use crate::handle::HandleType;
 use crate::hw_context::{HwContext, Way};
-use crate::hw_queue::HwQueue;
+use crate::hw_queue::{HwQueue, end_of_wait};
 use crate::memory::allocation::OpenAllocation;
 use crate::personality::HwContexts;
 use crate::process::UserObject;
@@ -32,12 +32,16 @@ fn has_pair(call: &Call) -> Result<(), NTSTATUS> {
     }
 }
 
+/// Waits for the work of a queue that is destroyed by itself.
+fn drain(queue: &Arc<HwQueue>) {
+    let adapter = queue.adapter();
+    queue.drain((adapter.kernel().now(), queue.progress().value()), end_of_wait(adapter));
+}
+
 /// Waits for the queues of a hardware context and destroys it, them and their doorbells.
 pub(super) fn destroy_hw_context(call: &Call, context: &Arc<HwContext>) {
     if context.device().usable().is_ok() {
-        for queue in context.queues() {
-            queue.drain();
-        }
+        context.queues().iter().for_each(drain);
     }
     call.process.destroy_hw_context(context);
 }
@@ -105,7 +109,7 @@ thunks! {
         let queue = call.process.hw_queue(record.hHwQueue).ok_or(INVALID)?;
         let at_once = queue.adapter().personality().user_mode.queues_end_at_once;
         if queue.context().device().usable().is_ok() && !at_once {
-            queue.drain();
+            drain(&queue);
         }
         call.process.destroy_queue(&queue);
         DONE

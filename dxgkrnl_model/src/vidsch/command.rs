@@ -155,13 +155,16 @@ impl Commands {
     /// Chosen: no page says how long the destruction of a context waits for work whose engine answers.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn drain(&self, kernel: &Machine, standstill: Ticks, over: impl Fn() -> bool) -> bool {
+    pub(crate) fn drain(&self, kernel: &Machine, standstill: Ticks, until: Ticks, over: impl Fn() -> bool) -> bool {
         loop {
             let before = self.state.lock().done;
             let settled = || (self.is_settled() || over()).then_some(());
-            let ended = self.changed.wait_for(kernel, Some(kernel.now() + standstill), settled);
+            let ended = self.changed.wait_for(kernel, Some((kernel.now() + standstill).min(until)), settled);
             if ended.is_some() || kernel.rules.is_stopped() {
                 return true;
+            }
+            if kernel.now() >= until {
+                return false;
             }
             let state = self.state.lock();
             if state.done == before && state.running != 0 {

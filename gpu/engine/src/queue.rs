@@ -117,6 +117,8 @@ pub struct Queue<H: Host> {
     pub(crate) bindings: AtomicU64,
     /// The change that the engine has taken over: `consumed` is about the ring that was first then.
     taken_over: AtomicU64,
+    /// The change of the rings behind which a turn from before it touches none of them.
+    let_go_of: AtomicU64,
     /// Whether a ring may stand behind the first.
     has_next: AtomicBool,
     kernel: H::Lock<VecDeque<Submission>>,
@@ -182,6 +184,7 @@ impl<H: Host> Queue<H> {
             order: H::Lock::new(Rings::new()),
             bindings: AtomicU64::new(0),
             taken_over: AtomicU64::new(0),
+            let_go_of: AtomicU64::new(0),
             has_next: AtomicBool::new(false),
             kernel: H::Lock::new(kernel),
             running: AtomicU64::new(0),
@@ -299,6 +302,17 @@ impl<H: Host> Queue<H> {
     pub fn set_aside(&self) {
         self.order.with(|rings| rings.set_aside());
         self.bindings.fetch_add(1, Ordering::Release);
+    }
+
+    /// Engine: its turn began before the rings changed, and reads and writes none of them any more.
+    pub(crate) fn let_go_of_rings(&self, bindings: u64) {
+        self.let_go_of.store(bindings, Ordering::Release);
+    }
+
+    /// Returns whether the turn that is under way, if one is, touches no ring from before the last change.
+    pub fn is_off_rings(&self) -> bool {
+        // Acquire: what the turn did to them comes before.
+        self.let_go_of.load(Ordering::Acquire) == self.bindings.load(Ordering::Relaxed)
     }
 
     /// Adds a ring to which the engine goes on when it has executed what is published in those that there are. Returns

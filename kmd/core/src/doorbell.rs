@@ -21,6 +21,7 @@
 use crate::adapter::{Counted, EngineHost, Started};
 use crate::allocation::RingMemory;
 use crate::doorbell_pool::{Attempt, Claimant, Hands};
+use crate::gone;
 use crate::handle::{Handle, Tag, object};
 use crate::hw_queue::HwQueue;
 use crate::irql::Passive;
@@ -134,12 +135,22 @@ impl<P: Platform> Doorbell<P> {
             let handle = Handle::create(doorbell)?;
             let device = &queue.context.device;
             device.adopt(Tag::Doorbell, handle, Self::destroy).inspect_err(|_| drop(handle.take::<Self>()))?;
-            if resizes && !queue.engine.resize(binding) {
+            // In one section: a destruction beside this sets aside its own ring, or none.
+            let is_bound = queue.doorbells.with(|doorbells| {
+                let is_bound = !resizes || queue.engine.resize(binding);
+                if !resizes {
+                    queue.engine.bind(Some(binding));
+                }
+                if is_bound {
+                    doorbells.newest = key;
+                }
+                is_bound
+            });
+            if !is_bound {
                 device.disown(handle);
                 drop(handle.take::<Self>());
                 return Err(Error::InvalidParameter);
             }
-            queue.doorbells.with(|doorbells| doorbells.newest = key);
             Ok::<_, Error>(handle)
         })();
         let handle = made.inspect_err(|_| {
@@ -149,7 +160,7 @@ impl<P: Platform> Doorbell<P> {
             // What is left in the old ring goes on, whether or not the new doorbell is connected.
             started.gpu.make_ready(&queue.engine);
         } else {
-            started.gpu.bind(&queue.engine, Some(binding));
+            started.gpu.show_ring(&queue.engine, Some(binding));
         }
         let reply = DoorbellReply {
             token: gpu_engine::gpu::token(queue.engine.slot).get(),
@@ -257,8 +268,16 @@ impl<P: Platform> Doorbell<P> {
         platform::until(irql, &started.platform, Some(GONE_PATIENCE), &mut give_back);
         started.gpu.host.changes().announce();
         started.gpu.stop_watching(engine, doorbell.claimant.key);
-        if doorbell.queue.doorbells.with(|doorbells| doorbells.remove(doorbell.claimant.key)) {
-            engine.set_aside();
+        let is_aside = doorbell.queue.doorbells.with(|doorbells| {
+            let is_last = doorbells.remove(doorbell.claimant.key);
+            if is_last {
+                engine.set_aside();
+            }
+            is_last
+        });
+        if is_aside {
+            // User mode may free the ring, or write to it as a new one.
+            gone::rings(irql, started, engine);
         }
         Ok(())
     }

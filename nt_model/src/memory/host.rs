@@ -171,11 +171,19 @@ pub(crate) fn first_other(at: usize, value: u8, bytes: usize) -> Option<usize> {
 /// Seals a memfd that another process gets: its size stays. `read_only`: no process maps it writable any more, while
 /// mappings that exist keep working. A seal that is there already is no error.
 pub(crate) fn seal(fd: &OwnedFd, read_only: bool) -> io::Result<()> {
-    let size = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
-    let seals = if read_only { size | libc::F_SEAL_FUTURE_WRITE } else { size };
+    // The other process has the file, and could add seals of its own: what others get next would be sealed as well.
+    let all = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    let seals = if read_only { all | libc::F_SEAL_FUTURE_WRITE } else { all };
+    // SAFETY: an open descriptor.
+    let is_sealed = || unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) } & seals == seals;
+    if is_sealed() {
+        return Ok(());
+    }
     // SAFETY: an open descriptor and flags.
     let result = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let error = io::Error::last_os_error();
+    // Another thread may have been first.
+    if result == 0 || is_sealed() { Ok(()) } else { Err(error) }
 }
 
 /// Maps the writable, shared memory at `from` a second time, over part of a range that this module handed out. A seal

@@ -91,6 +91,13 @@ impl Process {
         self.separate.get()
     }
 
+    /// Ends the Linux process of its own, if it has one: it sees what it must not see, and cannot be told otherwise.
+    pub fn end_separate(&self) {
+        if let Some(space) = self.separate() {
+            space.agent.end();
+        }
+    }
+
     /// Whether [`Machine::end_process`] was called.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)

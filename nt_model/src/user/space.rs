@@ -39,6 +39,9 @@ pub trait Agent: Send + Sync + Debug {
     /// # Errors
     /// [`Gone`].
     fn protect(&self, at: usize, bytes: usize, rights: Rights) -> Result<(), Gone>;
+
+    /// Ends the process: it sees what it must not see, and cannot be told otherwise.
+    fn end(&self);
 }
 
 /// Addresses that are reserved for a process in another Linux process, as long as this lives.
@@ -216,6 +219,8 @@ mod tests {
     struct Idle;
 
     impl Agent for Idle {
+        fn end(&self) {}
+
         fn show(&self, _at: usize, _pages: Vec<Handed>, _rights: Rights) -> Result<(), Gone> {
             Ok(())
         }

@@ -31,6 +31,20 @@ pub(super) fn take_rings_over<H: Host>(gpu: &Gpu<H>, queue: &Queue<H>, exec: &mu
     }
 }
 
+/// Returns whether the stream comes off, since the rings of `queue` have changed: it goes on in another turn. Where it
+/// cannot, which is what `leaves` says, since it is in a command buffer, it touches the ring no more in this one.
+pub(super) fn leaves_old_ring<H: Host>(queue: &Queue<H>, exec: &mut Exec<FenceRef<H>>, leaves: bool) -> bool {
+    let bindings = queue.bindings.load(Ordering::Acquire);
+    if bindings == exec.bindings || !queue.user_mode {
+        return false;
+    }
+    if !leaves && exec.buffer.is_some() && !exec.may_be_logged() {
+        exec.is_aside = true;
+        queue.let_go_of_rings(bindings);
+    }
+    leaves
+}
+
 /// The ring has nothing more, and another one stands behind it. What was published in front of that one is seen by a
 /// look behind its sight: `None`, the caller looks again. Behind that the stream comes off, and its next turn is in the
 /// next ring.

@@ -6,7 +6,7 @@
 
 use super::outcome::Outcome;
 use super::place::{Place, QUEUE_STREAM, flush_is_done, is_asked, is_watched_only, line};
-use super::rings::{leaves_lost_ring, leaves_ring, take_rings_over};
+use super::rings::{leaves_lost_ring, leaves_old_ring, leaves_ring, take_rings_over};
 use super::{Core, Step};
 use crate::address_space::{AddressSpace, EVERY_PROCESS};
 use crate::command_processor::{FenceRef, Job};
@@ -439,6 +439,9 @@ impl<H: Host> Core<H> {
         }
         if job.queue.is_some_and(|queue| queue.state() != State::Active) {
             return Ok(Some(Outcome::Gone));
+        }
+        if job.queue.is_some_and(|queue| leaves_old_ring(queue, exec, leaves)) {
+            return Ok(Some(Outcome::Budget));
         }
         let is_due = (was_long || *turn == 0) && !gpu.mutation.is(Mutation::DrawsAtTheEnd);
         if is_due && exec.pending.as_ref().is_some_and(|pending| !pending.fresh) {

@@ -1,6 +1,7 @@
 //! A ring that replaces another one: what is published in the old one runs first, waits included, and the new one
 //! begins at position 0. While the queue has no doorbell, nothing of its ring is touched.
 
+use crate::preemption::{endless, holds_while_it_runs};
 use crate::support::{Range, Rig, TestQueue};
 use gpu_engine::queue::{Binding, State};
 use gpu_engine::rings::RINGS;
@@ -160,4 +161,33 @@ fn a_first_ring_that_replaces_none_is_executed() {
     q.submit(&[store(m.va, 2)]);
     rig.settle();
     assert!(m.read(0) == 2 && old.is_done() && q.read_pointer() == q.wp);
+}
+
+/// The doorbell is destroyed in the middle of a buffer that never ends: the engine leaves the ring at its next look, and
+/// user mode may use it anew from position 0.
+#[test]
+fn the_engine_leaves_a_ring_that_is_set_aside() {
+    for preempts in [true, false] {
+        let mut rig = if preempts { Rig::new() } else { Rig::without_preemption() };
+        let (mut q, m) = (rig.queue(0, 0), rig.map(1, false));
+        let jump = endless(&mut rig, m.va);
+        q.submit(&[store(m.at(8), 1), jump]);
+        let (gpu, queue, control) = (rig.gpu.clone(), q.queue.clone(), q.control);
+        let mut is_set_aside = false;
+        let left = holds_while_it_runs(&mut rig, || {
+            if m.read(0) != 1 {
+                return false;
+            }
+            if !is_set_aside {
+                queue.set_aside();
+                is_set_aside = true;
+            }
+            !gpu.is_on(&queue) || queue.is_off_rings()
+        });
+        assert!(left, "it is in the ring still");
+        control.word(0).store(0, Ordering::SeqCst);
+        control.word(READ_POINTER as u64).store(7, Ordering::SeqCst);
+        rig.settle();
+        assert_eq!(control.read(READ_POINTER as u64), 7, "the read pointer of a ring that is gone is stored");
+    }
 }
