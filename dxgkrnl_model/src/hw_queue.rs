@@ -431,7 +431,8 @@ impl HwQueue {
     /// Waits until everything that was queued is done, or the device fails. Doorbells go first. Of a user-mode queue
     /// the last queued value is user mode's word; where the progress stands still for [`STANDSTILL`] times TdrDelay
     /// since the end `began` or since it moved last, the rest was never published, or waits for ever, and is given up;
-    /// so is what is not done at `until`. `before`: the progress when the end began. Returns whether everything is done.
+    /// so is what is not done at `until`. `before`: the progress when the end began. Returns whether everything is
+    /// done.
     ///
     /// Chosen: no page says how long `D3DKMTDestroyHwQueue` and `D3DKMTDestroyDevice` wait for work whose engine
     /// answers.

@@ -163,8 +163,8 @@ fn a_first_ring_that_replaces_none_is_executed() {
     assert!(m.read(0) == 2 && old.is_done() && q.read_pointer() == q.wp);
 }
 
-/// The doorbell is destroyed in the middle of a buffer that never ends: the engine leaves the ring at its next look, and
-/// user mode may use it anew from position 0.
+/// The doorbell is destroyed in the middle of a buffer that never ends: the engine leaves the ring at its next look,
+/// and user mode may use it anew from position 0.
 #[test]
 fn the_engine_leaves_a_ring_that_is_set_aside() {
     for preempts in [true, false] {
