@@ -86,6 +86,7 @@ impl Race<'_> {
         windows.faults.trusts_updates = self.trusts;
         if self.of == Of::Preemptions {
             (windows.preemption.slice, windows.preemption.seed) = (packets::SLICE, self.seed);
+            // CAST: below three.
             windows.preemption.in_flight = [1, 2, 8][(self.seed % 3) as usize];
         }
         let world = World::boot(&self.form, windows)?;
@@ -114,7 +115,7 @@ impl Race<'_> {
         }
         let adapter = world.adapter(config)?;
         let mut client = match self.of {
-            Of::Preemptions => Player::Packets(Packets::open(world, &adapter)?),
+            Of::Preemptions => Player::Packets(Box::new(Packets::open(world, &adapter)?)),
             _ => Player::Client(Box::new(Client::open(world.process("client")?, adapter.luid())?)),
         };
         let scheduler = world.os.seeded_scheduler().context("a seeded scheduler")?;
@@ -153,7 +154,7 @@ impl Race<'_> {
 /// Who plays the rounds.
 enum Player {
     Client(Box<Client>),
-    Packets(Packets),
+    Packets(Box<Packets>),
 }
 
 /// A process with two queues that signal and two fences.
