@@ -18,7 +18,7 @@ const CASES: &[(&str, &[&str])] = &[
     ("lockout", &["TA-06", "TA-07"]),
     ("preemption", &["TA-11", "TE-26", "TE-65"]),
     ("granularity", &["TE-41", "TE-42", "TE-74"]),
-    ("escalation", &["TE-10", "TE-12", "TE-16", "TE-35", "TE-75", "TA-01"]),
+    ("escalation", &["TE-10", "TE-12", "TE-16", "TE-35", "TE-75", "TE-85", "TA-01"]),
     ("storm", &["TE-27"]),
 ];
 

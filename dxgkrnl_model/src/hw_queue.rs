@@ -408,7 +408,7 @@ impl HwQueue {
         arguments.DmaBufferVirtualAddress = submission.address;
         arguments.DmaBufferSize = submission.size;
         arguments.DmaBufferPrivateDataSize = submission.private_size;
-        arguments.pDmaBufferPrivateData = submission.private.as_mut_ptr().cast();
+        arguments.pDmaBufferPrivateData = submission.private.as_ptr().cast_mut().cast();
         arguments.HwQueueProgressFenceGpuVa = self.progress.addresses().1;
         arguments.HwQueueProgressFenceCpuVa = core::ptr::with_exposed_provenance_mut(self.progress.kernel_address());
         arguments.Flags.set_NullRendering(self.context.commands().renders_nothing());
@@ -417,7 +417,7 @@ impl HwQueue {
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSubmitCommandToHwQueue(miniport, pointer)));
         drop(named);
-        submission.private.fill(FREED);
+        submission.private.iter().for_each(|word| word.store(FREED, Ordering::Relaxed));
         adapter.rules().check(&HW_SUBMIT_STATUS, ddi::succeeded(status), || {
             format!("progress {:#x}: {status:?}", submission.progress)
         });

@@ -37,7 +37,7 @@ use crate::rules_nt::{NT_DEADLOCK, NT_IRQL, NT_RULES};
 use crate::rules_user::USER_RULES;
 use crate::sched::{RealScheduler, Scheduler, Ticks, YieldPoint};
 use crate::spinlock::LockOrder;
-use crate::thread::{AtPriority, ThreadEnd};
+use crate::thread::{AtMapping, AtPriority, ThreadEnd};
 use crate::thread::{Thread, ThreadKind};
 use crate::time::ClockOptions;
 use crate::timer::Timers;
@@ -153,6 +153,7 @@ pub struct Machine {
     pub(crate) debug_log: DebugLog,
     pub(crate) at_thread_end: ThreadEnd,
     pub(crate) at_priority: AtPriority,
+    pub(crate) at_mapping: AtMapping,
     /// Time-outs of drivers below a tick of the clock.
     pub(crate) short_waits: AtomicU64,
     /// Timers of the newer kind that were set.
@@ -213,6 +214,7 @@ impl Kernel {
             threads: Mutex::default(),
             at_thread_end: ThreadEnd::default(),
             at_priority: AtPriority::default(),
+            at_mapping: AtMapping::default(),
             objects: Objects::default(),
             dispatcher: Dispatcher::default(),
             dpcs: DpcQueue::default(),

@@ -269,6 +269,29 @@ impl Machine {
     }
 }
 
+type MappingHook = Arc<dyn Fn(&Thread) + Send + Sync>;
+
+/// What is done when pages are mapped.
+#[derive(Default)]
+pub(crate) struct AtMapping(Mutex<Option<MappingHook>>);
+
+impl Machine {
+    /// Has `hook` called on each thread that maps the pages of an MDL at PASSIVE_LEVEL, before they are mapped; `None`:
+    /// nothing. For tests of a driver one of whose threads stays in the kernel.
+    pub fn set_at_mapping(&self, hook: Option<MappingHook>) {
+        let old = std::mem::replace(&mut *self.at_mapping.0.lock(), hook);
+        drop(old);
+    }
+
+    /// The calling thread maps pages.
+    pub(crate) fn at_mapping(&self) {
+        let hook = self.at_mapping.0.lock().clone();
+        if let Some(hook) = hook.filter(|_| self.irql() == 0) {
+            self.with_current_thread(|thread| hook(thread));
+        }
+    }
+}
+
 /// What is done when a system thread ends.
 #[derive(Default)]
 pub(crate) struct ThreadEnd(Mutex<Option<Arc<dyn Fn() + Send + Sync>>>);

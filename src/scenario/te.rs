@@ -23,12 +23,14 @@
 //! | `te/faults.rs` | page faults that ask for a reset |
 //! | `te/answers.rs` | what the driver answers about a node |
 //! | `te/replaced.rs` | memory that runs out where a node gets another engine |
+//! | `te/private.rs` | private data of packets that come back |
 //! | `te/policed.rs` | long packets while each call is timed |
 //! | `te/snapshot.rs` | what waits for the device's level in a recovery |
 //! | `te/amid.rs` | hangs while the OS does something else |
 //! | `te/alone.rs` | recoveries that are wanted at once |
 //! | `te/old.rs` | notices that the adapter's reset ends |
 //! | `te/cancelled.rs` | packets of a lost device that never got to the driver |
+//! | `te/unsaid.rs` | an engine that stops for a reason that the driver does not know |
 //! | `te/storm.rs` | resets at random points |
 
 mod alone;
@@ -52,11 +54,13 @@ mod old;
 mod packets;
 mod paging;
 mod policed;
+mod private;
 mod replaced;
 mod snapshot;
 mod stopped;
 pub(super) mod storm;
 mod unaffected;
+mod unsaid;
 mod wrong;
 
 pub(super) use hog::{Hog, Loop};
@@ -271,7 +275,7 @@ pub(super) const CASES: &[Scenario] = &[
     Scenario {
         id: "TE-42",
         title: "two contexts on a packet node, preempted a thousand times a second, thousands of times: each packet runs \
-                once to its end",
+                once to its end, and comes back with the private data that it had",
         source: "GPU preemption; DXGK_SUBMITCOMMANDFLAGS, Resubmission",
         play: long::at_rate,
     },
@@ -427,6 +431,19 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a device is lost with packets that never got to the driver: it is told of each, if it wants to be",
         source: "DxgkDdiCancelCommand; DXGK_VIDSCHCAPS, CancelCommandAware",
         play: cancelled::behind_a_hang,
+    },
+    Scenario {
+        id: "TE-85",
+        title: "an engine's thread stays in the kernel, and the driver does not know: the engine's reset fails, and the \
+                adapter's, or the stop, ends when the engine has let go",
+        source: "TDR changes in Windows 8, failure; DxgkDdiResetFromTimeout, Remarks (access to memory stops)",
+        play: unsaid::stuck,
+    },
+    Scenario {
+        id: "TE-86",
+        title: "the word that a packet engine hangs, which was raised before its reset, is not said behind it",
+        source: "DXGK_INTERRUPT_TYPE, GPU_ENGINE_TIMEOUT; TDR changes in Windows 8, steps 3 to 7",
+        play: old::packet_engine,
     },
     Scenario {
         id: "TE-61",

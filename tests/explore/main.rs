@@ -7,7 +7,8 @@
 //! here, and loom is the test of that. A round is a schedule of its own; its waiters must wake in time, and virtual
 //! time tells, since it moves on when every thread waits.
 //!
-//! Other boots ring behind pauses about as long as an idle engine keeps its doorbells.
+//! Other boots ring behind pauses about as long as an idle engine keeps its doorbells, or have the packets of two
+//! processes preempted as often as the engine answers (TE-41).
 //!
 //! A failure names its seed. `EXPLORE_SEED=n` plays that boot alone, step for step the same; `EXPLORE_ROUNDS=n` sets
 //! how many rounds are played in all.
@@ -159,6 +160,40 @@ fn found_with_pauses(mutation: Mutation) -> Result<(), Failed> {
     Err(format!("{} was not noticed", mutation.name()).into())
 }
 
+/// Boots with packets that are preempted, and how many rounds each plays.
+const PREEMPTIONS: (u64, u64) = (12, 100);
+
+fn boot_with_preemptions(seed: u64, mutation: u32) -> Result<explorer::Path> {
+    let settings = [("MaxRung", 0), ("Mutant", mutation)];
+    let (rounds, form) = (PREEMPTIONS.1, Form::Native);
+    play(&Race { seed, rounds, settings: &settings, form, trusts: false, of: Of::Preemptions })
+}
+
+/// No schedule of packets and preemptions has the driver name a fence that is not over, and each packet ends.
+fn no_answer_is_wrong() -> Result<(), Failed> {
+    let (mut steps, mut paths) = (0, HashSet::new());
+    let seeds = variable("EXPLORE_SEED").map_or(1..=PREEMPTIONS.0, |seed| seed..=seed);
+    for seed in seeds {
+        let path = boot_with_preemptions(seed, 0).map_err(|error| format!("{error:#}"))?;
+        steps += path.steps;
+        paths.extend(path.rounds);
+    }
+    println!("{} schedules, {steps} steps", paths.len());
+    Ok(())
+}
+
+/// With a wrong count of what is over, some schedule shows it.
+fn found_with_preemptions(mutation: Mutation) -> Result<(), Failed> {
+    for seed in 1..=2 * PREEMPTIONS.0 {
+        // CAST: its number.
+        if let Err(error) = boot_with_preemptions(seed, mutation as u32) {
+            println!("{} with seed {seed}: {error:#}", mutation.name());
+            return Ok(());
+        }
+    }
+    Err(format!("{} was not noticed", mutation.name()).into())
+}
+
 /// With a function in front of the driver's table, some schedule breaks a rule, the one with this name.
 fn found_at_table(decorate: Decorator, rule: &str) -> Result<(), Failed> {
     for seed in 1..=40 {
@@ -209,6 +244,10 @@ fn main() -> ExitCode {
         }),
         Trial::test("no schedule loses a ring while doorbells go", no_ring_is_lost),
         Trial::test("NoLastLook: a schedule loses a ring", || found_with_pauses(Mutation::NoLastLook)),
+        Trial::test("no schedule names a fence that is not over for a preemption", no_answer_is_wrong),
+        Trial::test("CountsTakenOff: a schedule counts a packet as completed that has not ended", || {
+            found_with_preemptions(Mutation::CountsTakenOff)
+        }),
         Trial::test("a seed decides the schedule", || a_seed_decides().map_err(|error| format!("{error:#}").into())),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()

@@ -85,6 +85,7 @@ pub const TABLE: &[Broken] = &[
     row("CollectsNotAsleep", recovery::silent_asleep, &["TE-23"]),
     image("WritesPayload", recovery::writes_payload, &["TE-24"]),
     image("BlamesNothing", recovery::blames_nothing, &["TE-33"]),
+    image("SkipsResets", recovery::skips_resets, &["TE-27"]),
     row("RefusesCancel", recovery::refuses_cancel, &["TE-84"]),
     row("RefusesBesideReset", recovery::refuses_beside, &["TE-34"]),
     // Packets, paging.

@@ -12,6 +12,7 @@ pub const TABLE: &[(Departure, u32, &str)] = &[
     (ReversesPaging, 0, "TE-50"),
     (NewBeforePaging, 0, "TE-50"),
     (KeepsRenderIds, 0, "TE-04"),
+    (ForgetsPrivateData, 0, "TE-42"),
     (TakesAllBehind, 0, "TE-04"),
     (TakesAllBehind, 0, "TE-27"),
     // The sequence of steps.

@@ -27,6 +27,8 @@ departures! {
     NewBeforePaging,
     /// Render packets come back under the ids that they had.
     KeepsRenderIds,
+    /// Packets come back with zeros in place of their private data.
+    ForgetsPrivateData,
     /// What was behind the aborted packet does not come back.
     TakesAllBehind,
     /// Step 1: no preemption is tried.

@@ -1,6 +1,7 @@
 //! Thunks about devices and contexts.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use wddm_abi::{
     D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEDEVICE, D3DKMT_DESTROYCONTEXT,
@@ -48,7 +49,7 @@ pub(super) fn submission(address: u64, size: u32, user: &[u8], wanted: usize) ->
     Submission {
         address,
         size,
-        private,
+        private: private.into_iter().map(AtomicU64::new).collect(),
         // CAST: limited by `private`.
         private_user: user.len() as u32,
         private_size: total as u32,

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nt_model::Machine;
 use nt_model::sched::Ticks;
@@ -24,8 +24,9 @@ pub(crate) struct Submission {
     pub(crate) address: u64,
     /// Bytes.
     pub(crate) size: u32,
-    /// Private data as the driver gets it, eight bytes each.
-    pub(crate) private: Vec<u64>,
+    /// Private data as the driver gets it, eight bytes each. It is one memory however often the buffer is submitted:
+    /// what the driver writes there it finds there again.
+    pub(crate) private: Arc<[AtomicU64]>,
     /// Bytes of it that user mode wrote.
     pub(crate) private_user: u32,
     /// Bytes of it.

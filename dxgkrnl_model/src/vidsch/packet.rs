@@ -13,6 +13,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nt_model::Machine;
 use nt_model::sched::Ticks;
@@ -388,6 +389,9 @@ impl PacketNode {
             Load::Command(submission) => {
                 arguments.DmaBufferVirtualAddress = submission.address;
                 arguments.DmaBufferSize = submission.size;
+                if submission.again && adapter.personality().departs(Departure::ForgetsPrivateData) {
+                    submission.private.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+                }
                 arguments.pDmaBufferPrivateData = submission.private.as_ptr().cast_mut().cast();
                 arguments.DmaBufferPrivateDataSize = submission.private_size;
                 arguments.DmaBufferUmdPrivateDataSize = submission.private_user;

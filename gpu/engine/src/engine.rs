@@ -409,7 +409,9 @@ impl<H: Host> Core<H> {
             }
             Control::Run => {
                 let resets = node.adapter_resets();
-                if core::mem::replace(&mut self.resets, resets) != resets {
+                if core::mem::replace(&mut self.resets, resets) != resets
+                    && !gpu.mutation.is(Mutation::HeldKeepsReports)
+                {
                     // It held for an engine's reset when that of the adapter came.
                     self.forget_lost(gpu, true);
                 }
@@ -500,7 +502,8 @@ impl<H: Host> Core<H> {
     /// Forgets what was to be reported and is over with a reset: of `everything`, where that is the adapter's.
     fn forget_lost(&mut self, gpu: &Gpu<H>, everything: bool) {
         let everything = everything && !gpu.mutation.is(Mutation::ReportsSuspensionsOfLost);
-        self.reports.forget(|notice| everything || notice.is_of_packets() || notice == Notice::EngineHung);
+        let of_packets = |notice: Notice| notice.is_of_packets() && !gpu.mutation.is(Mutation::BacklogKeepsPackets);
+        self.reports.forget(|notice| everything || of_packets(notice) || notice == Notice::EngineHung);
     }
 
     /// Lets go of everything.

@@ -20,11 +20,17 @@
 //!   [`Mutation::ResumeRaisesNothing`], [`Mutation::RestartRaisesNothing`]: what a reset takes out of a mailbox, or
 //!   raises again, lies between an engine and its interrupt.
 //! - [`Mutation::MergesByAddress`], [`Mutation::DrawsAtTheEnd`]: when a signal has its consequences is the engine's.
+//! - [`Mutation::HeldKeepsReports`], [`Mutation::BacklogKeepsPackets`]: the same of an engine's own list.
+//! - [`Mutation::AdapterNamesPacket`], [`Mutation::KeepsWaitingPackets`]: what a node keeps behind an adapter reset.
+//! - [`Mutation::ArmsCorruption`], [`Mutation::ArmsInterrupts`], [`Mutation::ArmsWedge`], [`Mutation::ArmsLoss`]: what
+//!   breaks the GPU on purpose breaks it where nothing else of the driver is.
+//! - [`Mutation::LeavesQueuesOut`]: what a blob says of queues, the driver alone writes.
 //! - [`Mutation::RunsLost`]: what an engine still runs behind a reset, it has from calls before that.
 //! - [`Mutation::WatchesDestroyed`], [`Mutation::BelievesWritePointer`], [`Mutation::StarvedKeepsWindows`],
 //!   [`Mutation::RunsWhenFull`], [`Mutation::KernelQueueStays`]: what an engine looks at, keeps or runs between calls.
 //! - [`Mutation::NextRingGoesOn`], [`Mutation::RunsAside`]: what an engine does in a ring comes to no call.
-//! - [`Mutation::LeavesBusyQueue`]: what is left out is a wait for an engine, behind the marks that a call has set.
+//! - [`Mutation::LeavesBusyQueue`], [`Mutation::LeavesHeldEngine`]: what is left out is a wait for an engine, behind
+//!   the marks that a call has set.
 //! - [`Mutation::RestsAreWork`]: what an engine's thread counts comes to nothing but the timer that it waits for.
 //! - [`Mutation::CompletesEarly`]: what comes too early is a callback, as against a look of the engine's thread.
 //! - [`Mutation::ForgetsRefused`]: a packet that is refused and not kept is one for want of memory.
@@ -174,4 +180,24 @@ gpu_word::mutations! {
     NextRingGoesOn = 123,
     /// An engine goes on in a ring whose queue has no doorbell.
     RunsAside = 122,
+    /// `FaultCorruptPacket` works without test signing.
+    ArmsCorruption = 130,
+    /// `FaultInterrupts` works without test signing.
+    ArmsInterrupts = 131,
+    /// `FaultWedgeAt` and `FaultWedgeAgain` work without test signing.
+    ArmsWedge = 132,
+    /// `FaultLoseMemory` works without test signing.
+    ArmsLoss = 133,
+    /// An engine that holds for its own reset when the adapter's comes reports what it had to report before the latter.
+    HeldKeepsReports = 134,
+    /// What an engine had to report of packets, and no room for, is reported behind the reset that ends them.
+    BacklogKeepsPackets = 135,
+    /// An adapter reset moves the last completed fence on to that of the last packet alone.
+    AdapterNamesPacket = 136,
+    /// Packets that wait for an engine run behind an adapter reset.
+    KeepsWaitingPackets = 137,
+    /// What is told to hold is not waited for by an adapter reset and by the stop.
+    LeavesHeldEngine = 139,
+    /// Debug information leaves out the queues that come first and have no room there.
+    LeavesQueuesOut = 138,
 }

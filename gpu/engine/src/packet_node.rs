@@ -342,9 +342,13 @@ impl<H: Host> PacketQueue<H> {
     }
 
     /// Adapter reset: the last completed id advances to the last submitted, which may be that of a preemption.
-    pub fn reset_adapter(&mut self) -> VecDeque<Waiting<H>> {
-        let (_, gone) = self.reset();
-        (self.last_completed, self.tail) = (self.newest, self.newest);
+    pub fn reset_adapter(&mut self, mutation: &Chosen) -> VecDeque<Waiting<H>> {
+        let (_, mut gone) = self.reset();
+        if mutation.is(Mutation::KeepsWaitingPackets) {
+            core::mem::swap(&mut self.waiting, &mut gone);
+        }
+        let over = if mutation.is(Mutation::AdapterNamesPacket) { self.last_submitted } else { self.newest };
+        (self.last_completed, self.tail) = (over, over);
         gone
     }
 

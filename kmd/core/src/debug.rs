@@ -6,6 +6,7 @@
 use crate::adapter::{Gpu, Started};
 use crate::platform::Platform;
 use core::sync::atomic::Ordering;
+use gpu_engine::mutation::Mutation;
 use gpu_engine::node::{Control, Phase};
 use gpu_engine::plate::Plate;
 use gpu_engine::slots::SlotId;
@@ -124,7 +125,8 @@ fn queues<P: Platform>(gpu: &Gpu<P>, amid: bool, blob: &mut Writer<'_>) {
         let is_amid = has_turn || !matches!(state.turn.end, 0..=2);
         let is_first = is_amid && first != 0;
         first = first.saturating_sub(usize::from(is_amid));
-        if is_first != amid {
+        let is_left_out = is_amid && !is_first && gpu.mutation.is(Mutation::LeavesQueuesOut);
+        if is_first != amid || is_left_out {
             continue;
         }
         if blob.is_full() {

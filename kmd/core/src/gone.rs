@@ -38,7 +38,8 @@ pub fn rings<P: Platform>(irql: &Passive, started: &Started<P>, queue: &Queue<En
 /// Returns when the engine of `node`, which was told to hold or to stop, has let go of everything.
 pub fn held<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) {
     let Some(engine) = started.gpu.node(node) else { return };
-    let is_off = || engine.phase() != Phase::Running || engine.is_wedged();
+    let leaves = started.gpu.mutation.is(Mutation::LeavesHeldEngine);
+    let is_off = || engine.phase() != Phase::Running || engine.is_wedged() || leaves;
     wait(irql, started, is_off);
 }
 

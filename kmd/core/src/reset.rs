@@ -154,7 +154,7 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
         drop(started.gpu.nodes[node.index()].take_interrupted().inspect(|queue| queue.context.lose()));
         started.gpu.nodes[node.index()].forget_suspensions();
         let packets = &started.gpu.nodes[node.index()].packets;
-        let mut gone = packets.with(PacketQueue::reset_adapter);
+        let mut gone = packets.with(|queue| queue.reset_adapter(&started.gpu.mutation));
         // Every context is lost, and no fault or suspension of one is of interest. Signals of fences are.
         let keeps = |mutation| started.gpu.mutation.is(mutation);
         started.gpu.nodes[node.index()].mailbox.forget(|notice| match notice {

@@ -73,7 +73,10 @@ pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
         return Err(Error::InvalidParameter);
     }
     let platform = &adapter.platform;
-    let settings = armed(adapter, Settings::read(irql, platform, SettingsKey::Path(info.registry_path)));
+    let as_set = Settings::read(irql, platform, SettingsKey::Path(info.registry_path));
+    let settings = armed(adapter, as_set);
+    #[cfg(feature = "mutants")]
+    let settings = kept(settings, &as_set, mutation(irql, platform, info));
     // Set before the negotiation: the OS may ask the driver about a feature while the driver asks the OS.
     adapter.set_settings(settings);
     adapter.note_interface(&info.dxgkrnl);
@@ -290,6 +293,26 @@ fn armed<P: Platform>(adapter: &Adapter<P>, mut settings: Settings) -> Settings 
         settings.disarm(|name| {
             adapter.platform.print(format_args!("fencepost: {name} is ignored without test signing\n"));
         });
+    }
+    settings
+}
+
+/// `settings`, of which one breaks the GPU as it was set, where the mutation with the number `mutant` says so.
+#[cfg(feature = "mutants")]
+fn kept(mut settings: Settings, as_set: &Settings, mutant: u32) -> Settings {
+    let chosen = gpu_engine::mutation::Chosen::none();
+    chosen.set(mutant);
+    if chosen.is(Mutation::ArmsCorruption) {
+        settings.fault_corrupt_packet = as_set.fault_corrupt_packet;
+    }
+    if chosen.is(Mutation::ArmsInterrupts) {
+        settings.fault_interrupts = as_set.fault_interrupts;
+    }
+    if chosen.is(Mutation::ArmsWedge) {
+        (settings.fault_wedge_at, settings.fault_wedge_again) = (as_set.fault_wedge_at, as_set.fault_wedge_again);
+    }
+    if chosen.is(Mutation::ArmsLoss) {
+        settings.fault_lose_memory = as_set.fault_lose_memory;
     }
     settings
 }

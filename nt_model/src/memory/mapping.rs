@@ -63,6 +63,7 @@ impl Machine {
         ];
         let _service = self.service(routine, arguments);
         self.check_irql_when(routine, usize::from(request.user_mode));
+        self.at_mapping();
         self.rules.check(&NT_MDL_BUGCHECK, !request.bugcheck_on_failure, || {
             mapping(mdl, "BugCheckOnFailure is TRUE".to_owned())
         });

@@ -11,12 +11,12 @@ use dxgkrnl_model::personality::LostBy;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 
 /// What is in local memory.
-const WORD: u32 = 0x5AA5_1234;
+pub(super) const WORD: u32 = 0x5AA5_1234;
 /// Pages of a block of the driver's local memory.
 const BLOCK: usize = 1024;
 
 /// Pages of the driver's local memory that are full of [`WORD`].
-fn pages_of_words(scene: &Scene) -> Result<usize> {
+pub(super) fn pages_of_words(scene: &Scene) -> Result<usize> {
     let wanted = WORD.to_le_bytes().repeat(1024);
     let mut count = 0;
     for block in scene.world.os.kernel().page_objects().iter().filter(|object| object.pages() == BLOCK) {

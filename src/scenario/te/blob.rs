@@ -1,11 +1,16 @@
 //! Every queue and fence in the debug blob, in words.
 
 use super::super::rig::Rig;
+use super::super::stage::PATIENCE;
 use super::super::{Played, Scene, Setup, Stage, same};
 use super::hog::Loop;
 use crate::decode::decode;
 use anyhow::{Context, Result, ensure};
+use dxgkrnl_model::adapter::DebugQuestion;
+use gpu_wire::debug_blob::FIRST;
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
+use wddm_abi::DXGK_TDR_TYPE;
+use wddm_abi::ntstatus::STATUS_SUCCESS;
 
 /// What the driver says now: the paragraphs that begin with `word`.
 fn told(scene: &Scene, word: &str) -> Result<Vec<String>> {
@@ -23,10 +28,47 @@ fn of(parts: &[String], lines: &[&str]) -> Result<String> {
     Ok(found[0].clone())
 }
 
+/// Room for all that there is to tell.
+const LARGE: usize = 1 << 20;
+/// Room that the OS gives.
+const SIZE: usize = 0x4000;
+
+/// More queues are in the middle of their work than come before the counters. With the room that the OS gives, those
+/// are told of that come first; with enough room, each of them is, once.
+fn many(scene: &Scene) -> Played {
+    const QUEUES: usize = FIRST + 8;
+    let rig = Rig::open(scene, "many")?;
+    let fence = rig.fence(0, true)?;
+    let queues = (0..QUEUES).map(|at| rig.queue(u32::from(at % 2 == 1))).collect::<Result<Vec<_>>>()?;
+    for (queue, value) in queues.iter().zip(0x1000..) {
+        queue.run(|list| list.wait(&fence, value))?;
+    }
+    let told = |size| {
+        let question =
+            DebugQuestion { reason: 0x117, size, payload: (DXGK_TDR_TYPE::DXGK_TDR_TYPE_FORCED, None), older: false };
+        let (status, bytes) = scene.world.os.ask_for_debug_info(scene.adapter(), &mut question.clone());
+        same("the status", status, STATUS_SUCCESS)?;
+        Ok::<_, anyhow::Error>(decode(&bytes)?.text)
+    };
+    let waiting = |text: &str| text.matches("  waits for fence").count();
+    scene.until("the queues' waits", || Ok(waiting(&told(LARGE)?) == QUEUES))?;
+    let text = told(LARGE)?;
+    for value in 0x1000..0x1000 + QUEUES {
+        same("a queue that is told of", text.matches(&format!(" to be {value:#x}")).count(), 1)?;
+    }
+    let first =
+        |text: &str| Ok::<_, anyhow::Error>(waiting(text.split("counters of node").next().context("counters")?));
+    same("queues before the counters", (first(&text)?, first(&told(SIZE)?)?), (FIRST, FIRST))?;
+    rig.signal(&[(&fence, 0x1000 + QUEUES as u64)])?;
+    queues.iter().try_for_each(|queue| queue.wait(0, PATIENCE))?;
+    Ok(())
+}
+
 /// A queue that waits for a fence, one whose work is done, one that has had none, and one of the kernel's that is in
 /// the middle of its work: each is told of, with its ring and with the fence that it waits for. What is destroyed is
 /// told of no more.
 pub(super) fn objects(stage: &Stage) -> Played {
+    stage.play(Setup::default(), many).context("more queues than come first")?;
     stage.play(Setup::default(), |scene| {
         let before = (told(scene, "queue")?.len(), told(scene, "fence")?.len());
         let rig = Rig::open(scene, "client")?;
@@ -61,8 +103,8 @@ pub(super) fn objects(stage: &Stage) -> Played {
         ensure!(!kernels.contains("ring at"), "a ring in\n{kernels}");
         rig.signal(&[(&fence, 0x51)])?;
         run.end()?;
-        kernel.wait(0, super::super::stage::PATIENCE)?;
-        waits.wait(0, super::super::stage::PATIENCE)?;
+        kernel.wait(0, PATIENCE)?;
+        waits.wait(0, PATIENCE)?;
         let is_done = || Ok(!told(scene, "queue")?.iter().any(|part| part.contains("waits for")));
         scene.until("the end of the wait", is_done)?;
         drop((waits, done, idle, kernel, run, page, fence, rig));

@@ -1,12 +1,14 @@
 //! What an adapter's reset ends: a queue's fault before it is reported, and work that has not begun.
 
 use super::super::rig::Rig;
-use super::super::{Played, Setup, Stage, same};
-use super::client;
+use super::super::{Played, Scene, Setup, Stage, same};
 use super::hardware::{ACTIVE, controller, force, recovered, works};
 use super::held::{Said, Spinner, deaf_until_reset, listen, said, set_deaf};
 use super::hog::Loop;
-use anyhow::ensure;
+use super::packets::submitted;
+use super::{Hog, client, victim};
+use anyhow::{Context, Result, ensure};
+use dxgkrnl_model::personality::SECOND;
 use gpu_wire::packet::Fill;
 use std::time::Duration;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
@@ -42,9 +44,41 @@ pub(super) fn ended(stage: &Stage) -> Played {
     })
 }
 
+/// Packets of two devices wait, with the driver, behind one of a third device that never ends.
+fn packets(scene: &Scene, node: u32) -> Played {
+    let control = controller(scene)?;
+    let raws = [client(scene, "hangs")?, client(scene, "one")?, client(scene, "other")?];
+    let hogs = raws.iter().map(|raw| Hog::new(scene, raw, &[node])).collect::<Result<Vec<_>>>()?;
+    hogs[0].spin(node, 0)?;
+    hogs[0].begins(scene, 0)?;
+    let given = || scene.adapter().packet_journal(node).iter().filter_map(submitted).count();
+    let before = given();
+    hogs[1].short(node, 0)?;
+    hogs[2].short(node, 0)?;
+    scene.until("three packets with the driver", || Ok(given() == before + 2))?;
+    same("the escape", force(&control, None), STATUS_SUCCESS)?;
+    recovered(scene, 1)?;
+    // On the same engine, behind what was there before.
+    let next = client(scene, "behind")?;
+    let behind = Hog::new(scene, &next, &[node])?;
+    behind.short(node, 0)?;
+    scene.until("a packet behind the reset", || behind.has_ended(0))?;
+    for hog in &hogs {
+        ensure!(!hog.is_active()?, "a device outlived the adapter's reset");
+        same("a packet from before it", hog.has_ended(0)?, false)?;
+    }
+    same("the device behind it", behind.is_active()?, true)
+}
+
 /// Work of two devices waits on an engine, behind a buffer of a third one that never ends, when the adapter is reset:
 /// the OS has given it up, and none of it runs behind the reset.
 pub(super) fn waiting(stage: &Stage) -> Played {
+    let node = victim(stage);
+    // All of them are with the driver when the reset comes.
+    let setup = Setup::default().resets(1).windows(|windows| {
+        (windows.preemption.in_ordinary_use, windows.tdr.delay) = (false, 10 * SECOND);
+    });
+    stage.play(setup, |scene| packets(scene, node)).context("packets")?;
     stage.play(Setup::default().resets(1), |scene| {
         let control = controller(scene)?;
         let (hangs, beside) = (Rig::open(scene, "hangs")?, [Rig::open(scene, "one")?, Rig::open(scene, "other")?]);

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{
-    BOOLEAN, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, DRIVER_INITIALIZATION_DATA, DXGKARG_SUSPENDCONTEXT,
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, NTSTATUS, PKSYNCHRONIZE_ROUTINE, win_extern,
+    BOOLEAN, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, DRIVER_INITIALIZATION_DATA, DXGKARG_RESETENGINE,
+    DXGKARG_SUSPENDCONTEXT, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, NTSTATUS, PKSYNCHRONIZE_ROUTINE, win_extern,
 };
 
 /// Long enough for what must come.
@@ -386,6 +386,16 @@ crate::decorate! {
         status
     }
 
+    /// The same of a packet engine's reset.
+    hears_behind_engine: DxgkDdiResetEngine(adapter: HANDLE, args: *mut DXGKARG_RESETENGINE) -> NTSTATUS {
+        let status = own!(DxgkDdiResetEngine(adapter, args));
+        set_deaf(false);
+        let mut returned = 0;
+        let (device, section): (_, PKSYNCHRONIZE_ROUTINE) = (crate::wrap::interface().DeviceHandle, Some(serves));
+        let _ran = theirs!(DxgkCbSynchronizeExecution(device, section, adapter, 0, &raw mut returned));
+        status
+    }
+
     /// What was held is raised again by this function: nothing else raises an interrupt while it runs.
     hears_again: DxgkDdiRestartFromTimeout(adapter: HANDLE) -> NTSTATUS {
         let status = own!(DxgkDdiRestartFromTimeout(adapter));
@@ -409,6 +419,13 @@ win_extern! {
     fn serves(context: *mut c_void) -> BOOLEAN {
         own!(DxgkDdiInterruptRoutine(context, 0))
     }
+}
+
+/// Hears no interrupt from [`set_deaf`] on until a packet engine's reset, and says what it reports.
+pub(super) fn deaf_until_engine(table: &mut DRIVER_INITIALIZATION_DATA) {
+    hears(table);
+    may_be_deaf(table);
+    hears_behind_engine(table);
 }
 
 /// Hears no interrupt from [`set_deaf`] on until the adapter's reset, and says what it reports.

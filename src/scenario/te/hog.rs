@@ -9,6 +9,7 @@ use super::super::{Played, Raw, Scene};
 use anyhow::{Context, Result};
 use gpu_wire::packet::{Copy, Encoded, Fill, Indirect};
 use portable_cases::jobs;
+use std::sync::atomic::{AtomicU64, Ordering};
 use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_HANDLE, D3DKMT_SUBMITCOMMAND};
 
 /// Where packets lie in the memory, and how far apart.
@@ -27,6 +28,10 @@ const ROW: u64 = 3072;
 /// Numbers of the row.
 const SHIFTED: u64 = 200;
 const SECOND: u64 = ROW + 8 * SHIFTED;
+/// Private data of a packet that is submitted.
+const PRIVATE: u64 = SECOND + 8 * SHIFTED;
+/// Packets so far, of every hog.
+static PACKETS: AtomicU64 = AtomicU64::new(1);
 
 /// A device with a packet context on each of some nodes.
 pub struct Hog<'a> {
@@ -89,6 +94,12 @@ impl<'a> Hog<'a> {
         let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
         record.Commands = self.memory.gpu + CODE + slot * SLOT;
         record.CommandLength = u32::try_from(bytes.len())?;
+        // No two packets have the same private data.
+        let private = [PACKETS.fetch_add(1, Ordering::Relaxed), record.Commands, !record.Commands];
+        let private: Vec<u8> = private.iter().flat_map(|word| word.to_le_bytes()).collect();
+        self.memory.write(self.raw, PRIVATE, &private)?;
+        record.pPrivateDriverData = core::ptr::with_exposed_provenance_mut(self.memory.cpu + usize::try_from(PRIVATE)?);
+        record.PrivateDriverDataSize = u32::try_from(private.len())?;
         (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, *context);
         Ok(self.raw.ok(self.raw.thunks.D3DKMTSubmitCommand, &mut record)?)
     }

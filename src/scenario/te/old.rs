@@ -1,8 +1,9 @@
-//! What the driver has to say of packets and engines when the adapter is reset, and does not say behind the reset.
+//! What the driver has to say of packets and engines when the adapter is reset, or a packet engine, and does not say
+//! behind the reset.
 
 use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use super::hardware::{controller, force, recovered, works};
-use super::held::{Said, Spinner, deaf_until_reset, listen, said, set_deaf};
+use super::held::{Said, Spinner, deaf_until_engine, deaf_until_reset, listen, said, set_deaf};
 use super::{Hog, client, victim};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{PacketEvent, Reason, What};
@@ -36,6 +37,32 @@ pub(super) fn notices(stage: &Stage) -> Played {
 fn setup() -> Setup {
     let setup = Setup::default().resets(1).setting("IdleMilliseconds", 0).windows(|w| w.tdr.delay = 5 * SECOND);
     setup.with_driver(deaf_until_reset).breaks(&["NT-INT-STORM", "DXG-ISR-DISMISS"])
+}
+
+/// A packet engine does not come off for a preemption, and says that it hangs; the driver hears that interrupt again
+/// behind the engine's own reset, and says nothing of it. What waited behind comes back and runs.
+pub(super) fn packet_engine(stage: &Stage) -> Played {
+    let node = victim(stage);
+    let setup = Setup::default().resets(1).setting("IdleMilliseconds", 0).windows(|w| w.tdr.delay = 5 * SECOND);
+    let setup = setup.with_driver(deaf_until_engine).breaks(&["NT-INT-STORM", "DXG-ISR-DISMISS"]);
+    stage.play(setup.setting("PreemptInBuffers", 0).setting("ReportHangs", HANGS), |scene| {
+        let (control, raws) = (controller(scene)?, [client(scene, "hangs")?, client(scene, "waits")?]);
+        let hogs = two(scene, &raws, node)?;
+        scene.until("a preemption", || Ok(unanswered(scene, node).is_some()))?;
+        std::thread::park_timeout(SAYS);
+        same("what was said", said(scene), vec![])?;
+        same("the escape", force(&control, Some(node)), STATUS_SUCCESS)?;
+        let recovery = recovered(scene, 1)?.remove(0);
+        same("what", (recovery.what, recovery.reason), (What::PacketEngine { node }, Reason::ForcedEngine))?;
+        super::is_lost(scene, &hogs[0])?;
+        hogs[1].begins(scene, 0)?;
+        hogs[1].end(0)?;
+        scene.until("the packet that waited", || hogs[1].has_ended(0))?;
+        works(scene)?;
+        ensure!(!said(scene).contains(&Said::Hung), "behind the reset: {:?}", said(scene));
+        same("its device", hogs[1].is_active()?, true)?;
+        same("recoveries", scene.adapter().recoveries().len(), 1)
+    })
 }
 
 /// The driver hears nothing any more, until the adapter's reset.

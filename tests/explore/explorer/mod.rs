@@ -1,8 +1,10 @@
 //! A boot with a race in it, and the engines' store buffers.
 
 mod buffers;
+mod packets;
 
 pub use buffers::install;
+use packets::Packets;
 
 use anyhow::{Context, Result, bail, ensure};
 use dxgkrnl_model::adapter::AdapterConfig;
@@ -48,6 +50,8 @@ pub enum Of {
     Waits,
     /// Rings behind pauses in which an engine may let its doorbells go.
     Pauses,
+    /// Packets of two processes on a node that is preempted as often as it answers.
+    Preemptions,
 }
 
 /// What path a boot took.
@@ -80,6 +84,11 @@ impl Race<'_> {
     pub fn play(&self) -> Result<Path> {
         let mut windows = Personality::collecting().seeded(self.seed);
         windows.faults.trusts_updates = self.trusts;
+        if self.of == Of::Preemptions {
+            (windows.preemption.slice, windows.preemption.seed) = (packets::SLICE, self.seed);
+            // CAST: below three.
+            windows.preemption.in_flight = [1, 2, 8][(self.seed % 3) as usize];
+        }
         let world = World::boot(&self.form, windows)?;
         let path = {
             // Inside from here on: the schedule is the seed's alone.
@@ -105,17 +114,24 @@ impl Race<'_> {
             config.registry.insert((*name).into(), RegistryValue::dword(*value));
         }
         let adapter = world.adapter(config)?;
-        let mut client = Client::open(world.process("client")?, adapter.luid())?;
+        let mut client = match self.of {
+            Of::Preemptions => Player::Packets(Box::new(Packets::open(world, &adapter)?)),
+            _ => Player::Client(Box::new(Client::open(world.process("client")?, adapter.luid())?)),
+        };
         let scheduler = world.os.seeded_scheduler().context("a seeded scheduler")?;
         let mut dice = Dice(self.seed);
         let mut ends = vec![scheduler.steps()];
         for round in 0..self.rounds {
-            let played = match self.of {
-                Of::Waits => client.round(&mut dice),
-                Of::Pauses => client.pause_and_ring(&mut dice),
+            let played = match &mut client {
+                Player::Packets(packets) => packets.round(&mut dice),
+                Player::Client(client) if self.of == Of::Waits => client.round(&mut dice),
+                Player::Client(client) => client.pause_and_ring(&mut dice),
             };
             played.with_context(|| format!("round {round}"))?;
             ends.push(scheduler.steps());
+        }
+        if let Player::Packets(packets) = &client {
+            packets.was_preempted(self.rounds)?;
         }
         let decisions = scheduler.decisions();
         let mut left = decisions.as_slice();
@@ -133,6 +149,12 @@ impl Race<'_> {
         }
         Ok(Path { rounds, steps: scheduler.steps() })
     }
+}
+
+/// Who plays the rounds.
+enum Player {
+    Client(Box<Client>),
+    Packets(Box<Packets>),
 }
 
 /// A process with two queues that signal and two fences.

@@ -1,12 +1,13 @@
 //! Mistakes of debug information, resets and power.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use fencepost::wrap::{decorate, own, record};
 use wddm_abi::ntstatus::{STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
     DEVICE_POWER_STATE, DRIVER_INITIALIZATION_DATA, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGKARG_BUILDPAGINGBUFFER,
-    DXGKARG_CANCELCOMMAND, DXGKARG_COLLECTDBGINFO2, DXGKARG_QUERYDEPENDENTENGINEGROUP, HANDLE, NTSTATUS, POWER_ACTION,
+    DXGKARG_CANCELCOMMAND, DXGKARG_COLLECTDBGINFO2, DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_RESETHWENGINE, HANDLE,
+    NTSTATUS, POWER_ACTION,
 };
 
 /// Where the word is that says why a context is guilty: behind signature, head and its own section's head.
@@ -20,6 +21,9 @@ static LOST: AtomicBool = AtomicBool::new(false);
 
 /// Whether a driver with [`refuses_beside`] is between the preparation of a reset and the reset.
 static PREPARES: AtomicBool = AtomicBool::new(false);
+
+/// Resets of a driver with [`skips_resets`].
+static SKIPPED: AtomicU32 = AtomicU32::new(0);
 
 decorate! {
     /// Debug information takes room for a whole head.
@@ -48,6 +52,14 @@ decorate! {
             *record!(args.pBuffer.cast::<[u8; WHY + 8]>()).last_chunk_mut::<8>().expect("a word") = [0; 8];
         }
         status
+    }
+
+    /// One in some resets of a hardware-scheduled engine does nothing, and says that it has.
+    skips_resets: DxgkDdiResetHwEngine(adapter: HANDLE, args: *mut DXGKARG_RESETHWENGINE) -> NTSTATUS {
+        if SKIPPED.fetch_add(1, Ordering::Relaxed) % 8 == 7 {
+            return STATUS_SUCCESS;
+        }
+        own!(DxgkDdiResetHwEngine(adapter, args))
     }
 
     /// A packet cannot be cancelled.

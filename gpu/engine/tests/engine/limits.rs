@@ -8,6 +8,7 @@ use gpu_engine::context::Suspend;
 use gpu_engine::engine::{Step, Watched};
 use gpu_engine::node::Control;
 use gpu_engine::notice::{CAPACITY, Notice};
+use gpu_engine::packet_node::PacketQueue;
 use gpu_engine::queue::{Queue, Submission};
 use gpu_engine::shared::Shared;
 use gpu_engine::word::Ordering;
@@ -86,6 +87,67 @@ pub fn a_suspension_is_not_answered_behind_an_adapter_reset() {
         rig.settle();
         // A reset of the engine alone loses no context that is off it.
         assert_eq!(has_suspension(&rig), !is_adapter_reset);
+    }
+}
+
+/// The reset of an engine is given up, since the engine is late. It comes to hold all the same, with answers for which
+/// there was no room, and the reset of the adapter follows: nothing of before is reported behind that.
+#[test]
+pub fn what_an_engine_held_with_is_over_when_the_adapters_reset_follows() {
+    for follows in [true, false] {
+        let mut rig = Rig::new();
+        let q = rig.queue(0, 0);
+        rig.settle();
+        fill_mailbox(&rig);
+        assert_eq!(rig.gpu.suspend(&q.queue.context, 1), Suspend::Pending);
+        rig.engines[0].step();
+        let gpu = rig.gpu.clone();
+        gpu.command(0, Control::Hold);
+        while rig.engines[0].step() != Step::Held {}
+        if follows {
+            gpu.nodes[0].loses_everything.store(true, Ordering::Release);
+            gpu.command(0, Control::Hold);
+            assert_eq!(rig.engines[0].step(), Step::Held);
+            gpu.lose_all();
+            gpu.nodes[0].loses_everything.store(false, Ordering::Release);
+        }
+        rig.drain();
+        gpu.command(0, Control::Run);
+        rig.settle();
+        assert_eq!(has_suspension(&rig), !follows);
+    }
+}
+
+/// Packets end, and the mailbox has no room for that. A reset of either kind ends them: the OS counts their fences by
+/// itself, and hears of none behind it. What is no packet's is reported.
+#[test]
+pub fn ends_of_packets_that_had_no_room_are_over_with_a_reset() {
+    for is_adapter_reset in [false, true] {
+        let mut rig = Rig::new();
+        let gpu = rig.gpu.clone();
+        let q = rig.queue(0, 0);
+        rig.settle();
+        fill_mailbox(&rig);
+        assert_eq!(gpu.suspend(&q.queue.context, 1), Suspend::Pending);
+        for fence in 1..=3 {
+            let packet = packet_of(&mut rig, fence, false, &[Encoded::nop(8)]);
+            gpu.nodes[0].packets.with(|q| q.submit(packet, &gpu.mutation)).unwrap();
+        }
+        rig.settle_waiting();
+        assert_eq!(gpu.nodes[0].packets.with(|q| q.fences()), (3, 3));
+        gpu.nodes[0].loses_everything.store(is_adapter_reset, Ordering::Release);
+        gpu.command(0, Control::Hold);
+        while rig.engines[0].step() != Step::Held {}
+        gpu.nodes[0].loses_everything.store(false, Ordering::Release);
+        let (aborted, gone) = gpu.nodes[0].packets.with(PacketQueue::reset);
+        assert_eq!((aborted, gone.len()), (3, 0));
+        // There is room now.
+        assert!(rig.drain().iter().all(|(_, notice)| *notice == Notice::SchedulingLog));
+        gpu.command(0, Control::Run);
+        rig.settle();
+        let told: Vec<_> = rig.drain().into_iter().map(|(_, notice)| notice).collect();
+        let suspended = Notice::ContextSuspended { context: q.queue.context.slot, fence: 1 };
+        assert_eq!(told, if is_adapter_reset { vec![] } else { vec![suspended] });
     }
 }
 

@@ -71,6 +71,8 @@ fn what_is_left_out_is_noticed() {
         (Mutation::GrantsLater, waking::a_wait_that_begins_behind_the_store_reads_the_value),
         (Mutation::HoldForgetsWakes, waking::an_engine_that_is_held_wakes_them_all),
         (Mutation::ReportsSuspensionsOfLost, limits::a_suspension_is_not_answered_behind_an_adapter_reset),
+        (Mutation::HeldKeepsReports, limits::what_an_engine_held_with_is_over_when_the_adapters_reset_follows),
+        (Mutation::BacklogKeepsPackets, limits::ends_of_packets_that_had_no_room_are_over_with_a_reset),
     ];
     for (mutation, test) in rows {
         test();

@@ -242,7 +242,7 @@ pub(crate) fn a_paging_packet_that_comes_back_does_not_run_the_fences_back() {
     assert_eq!(gpu.nodes[2].packets.with(|queue| queue.fences()), (9, 13));
     gpu.command(2, Control::Hold);
     rig.settle();
-    gpu.nodes[2].packets.with(|queue| queue.reset_adapter()).clear();
+    gpu.nodes[2].packets.with(|queue| queue.reset_adapter(&gpu.mutation)).clear();
     // The newest id is the preemption's, whether the OS counts that as submitted or not.
     assert_eq!(gpu.nodes[2].packets.with(|queue| queue.fences()), (14, 13));
 }

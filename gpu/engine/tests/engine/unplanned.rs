@@ -355,6 +355,6 @@ fn fence_ids_wrap() {
     submit(&rig, p);
     gpu.command(0, Control::Hold);
     while rig.engines[0].step() != Step::Held {}
-    gpu.nodes[0].packets.with(|q| q.reset_adapter()).clear();
+    gpu.nodes[0].packets.with(|q| q.reset_adapter(&gpu.mutation)).clear();
     assert_eq!(gpu.nodes[0].packets.with(|q| q.fences()), (2, 2));
 }
