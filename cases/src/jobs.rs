@@ -9,6 +9,7 @@ mod play;
 mod table;
 
 pub use hang::Loop;
+pub(crate) use hang::until;
 pub use table::{JOBS, REQUIREMENT};
 
 use crate::System;

@@ -1,11 +1,14 @@
 //! Cases that know nothing of the model: they call gdi32 and the user-mode driver through [`System`], which the model
-//! is on Linux (`src/scenario/portable.rs`) and Windows itself is in the program `fencepost_tdr`.
+//! is on Linux (`src/scenario/portable.rs`) and Windows itself is in the programs `fencepost_tdr` and
+//! `fencepost_cases`.
 //!
 //! | file | holds |
 //! |---|---|
 //! | `system.rs` | [`System`] and [`Process`]: what a case needs of the machine |
 //! | `client.rs` | the user-mode driver as a process has it |
+//! | `room.rs` and below | memory, queues and doorbells without the user-mode driver |
 //! | `jobs.rs` and below | the jobs about timeouts: names, criteria, sources, and the part of each that is portable |
+//! | `submission.rs` and below | the cases about user-mode submission |
 //! | `windows.rs` | the two traits over gdi32 and kernel32: compiled, never run |
 //!
 //! Not verified: nothing here has been run on Windows.
@@ -13,8 +16,10 @@
 
 pub mod client;
 pub mod jobs;
+pub mod room;
+pub mod submission;
 mod system;
 #[cfg(windows)]
 pub mod windows;
 
-pub use system::{Process, System, call};
+pub use system::{Process, System, call, status};

@@ -22,6 +22,11 @@ pub trait System {
 
     /// A value that the driver has under its registry key (`docs/settings.md`); `None`: it has its default.
     fn setting(&self, name: &str) -> Option<u32>;
+
+    /// Long enough for anything that must happen on this system.
+    fn patience(&self) -> Duration {
+        self.tdr_delay() * 10 + Duration::from_secs(20)
+    }
 }
 
 /// A process.
@@ -41,6 +46,15 @@ pub trait Process {
     /// Where nothing is; a system that cannot tell ends the process instead.
     fn load(&self, address: usize) -> Result<u64>;
 
+    /// Stores 8 bytes to the process's memory.
+    ///
+    /// # Errors
+    /// Where nothing is, or what may only be read; a system that cannot tell ends the process instead.
+    fn store(&self, address: usize, value: u64) -> Result<()>;
+
+    /// Returns whether gdi32 exports the function with this name.
+    fn exports(&self, name: &str) -> bool;
+
     /// A new auto-reset event: its handle.
     ///
     /// # Errors
@@ -59,9 +73,14 @@ pub trait Process {
 /// # Errors
 /// The status, if it is no success.
 pub fn call<T: wddm_abi::Plain>(process: &dyn Process, name: &'static str, record: &mut T) -> Result<()> {
-    let at: *mut T = record;
-    // SAFETY: a live record of the type that the caller names the function by.
-    let status = unsafe { process.thunk(name, at.cast()) };
+    let status = status(process, name, record);
     anyhow::ensure!(status.is_success(), "{name} returned {status:?}");
     Ok(())
+}
+
+/// As [`call`], with the status that the function returns.
+pub fn status<T: wddm_abi::Plain>(process: &dyn Process, name: &'static str, record: &mut T) -> NTSTATUS {
+    let at: *mut T = record;
+    // SAFETY: a live record of the type that the caller names the function by.
+    unsafe { process.thunk(name, at.cast()) }
 }

@@ -129,6 +129,17 @@ impl Process for This {
         Ok(unsafe { ptr::with_exposed_provenance::<u64>(address).read_volatile() })
     }
 
+    fn store(&self, address: usize, value: u64) -> Result<()> {
+        ensure!(address != 0 && address.is_multiple_of(8), "nothing is at {address:#x}");
+        // SAFETY: an address that the OS gave out; what is not there any more ends the process, as documented.
+        unsafe { ptr::with_exposed_provenance_mut::<u64>(address).write_volatile(value) };
+        Ok(())
+    }
+
+    fn exports(&self, name: &str) -> bool {
+        !self.gdi32.export(name).is_null()
+    }
+
     fn event(&self) -> Result<u64> {
         // SAFETY: no security attributes and no name; auto-reset, not set.
         let event = unsafe { CreateEventA(ptr::null(), 0, 0, ptr::null()) };

@@ -1,13 +1,15 @@
 //! The portable cases over the model: what `cases` needs of a machine, and each as a conformance case.
 #![expect(unsafe_code, reason = "entry points of the model are called by name")]
 
+use super::stage::patience;
 use super::{Played, Raw, Scene, Setup, Stage};
 use crate::client::Adapter;
 use crate::world::User;
 use anyhow::{Context, Result};
-use dxgkrnl_model::thunks::address;
-use nt_model::Event;
+use dxgkrnl_model::thunks::{address, is_exported};
+use nt_model::{Event, Machine};
 use portable_cases::jobs::{Portable, find};
+use portable_cases::submission;
 use portable_cases::{Process, System};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -19,7 +21,7 @@ use wddm_abi::{NTSTATUS, winfn};
 /// A scene, as a system.
 struct World<'a> {
     scene: &'a Scene,
-    needs: (&'static str, u32),
+    needs: Option<(&'static str, u32)>,
 }
 
 /// A process of it.
@@ -45,8 +47,12 @@ impl System for World<'_> {
         Duration::from_millis(200)
     }
 
+    fn patience(&self) -> Duration {
+        patience()
+    }
+
     fn setting(&self, name: &str) -> Option<u32> {
-        (name == self.needs.0).then_some(self.needs.1)
+        self.needs.and_then(|(known, value)| (name == known).then_some(value))
     }
 }
 
@@ -66,6 +72,15 @@ impl Process for Inhabitant {
 
     fn load(&self, address: usize) -> Result<u64> {
         Ok(self.raw.load(address)?)
+    }
+
+    fn store(&self, address: usize, value: u64) -> Result<()> {
+        Ok(self.raw.store(address, value)?)
+    }
+
+    fn exports(&self, name: &str) -> bool {
+        let _inside = self.raw.process.enter();
+        Machine::with_current(|machine| machine.is_some_and(|machine| is_exported(machine, name)))
     }
 
     fn event(&self) -> Result<u64> {
@@ -91,7 +106,29 @@ impl Process for Inhabitant {
 fn job(stage: &Stage, id: &str) -> Played {
     let Portable { needs, resets, play, .. } = find(id).and_then(|job| job.portable).context("a portable part")?;
     let setup = Setup::default().quick_tdr().resets(*resets).setting(needs.0, needs.1);
-    stage.play(setup, |scene| play(&World { scene, needs: *needs }))
+    stage.play(setup, |scene| play(&World { scene, needs: Some(*needs) }))
+}
+
+/// Plays the portable part of a case in a scene that has what it needs.
+pub(super) fn part(scene: &Scene, id: &str) -> Played {
+    let case = submission::find(id).context("a portable part")?;
+    (case.play)(&World { scene, needs: case.needs })
+}
+
+/// What the portable part of a case needs of the machine.
+pub(super) fn setup(id: &str) -> Setup {
+    match submission::find(id).and_then(|case| case.needs) {
+        Some((name, value)) => Setup::default().setting(name, value),
+        None => Setup::default(),
+    }
+}
+
+/// Plays the portable part of a case, on a machine with what it needs; `behind`: what the driver's side must show then.
+pub(super) fn case(stage: &Stage, id: &str, behind: impl FnOnce(&Scene) -> Played) -> Played {
+    stage.play(setup(id), |scene| {
+        part(scene, id)?;
+        behind(scene)
+    })
 }
 
 /// Two devices.
@@ -117,4 +154,20 @@ pub(super) fn many(stage: &Stage) -> Played {
 /// Resets that are asked for.
 pub(super) fn forced(stage: &Stage) -> Played {
     job(stage, "preemption")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scenario::{all, lowest};
+    use portable_cases::submission::CASES;
+
+    #[test]
+    fn each_portable_case_is_a_conformance_case() {
+        for case in CASES {
+            let here: Vec<_> = all().filter(|here| here.id == case.id).collect();
+            let [here] = here[..] else { panic!("{} is no case", case.id) };
+            assert_eq!((here.title, here.source), (case.title, case.source), "{}", case.id);
+            assert_eq!(lowest(case.id).0, case.rung, "{}", case.id);
+        }
+    }
 }

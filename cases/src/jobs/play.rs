@@ -34,11 +34,6 @@ pub const MANY: Portable = Portable { needs: (PREEMPTS, 0), resets: 0, forces: f
 /// Resets that are asked for: two of an engine and one of the adapter.
 pub const FORCED: Portable = Portable { needs: (PREEMPTS, 0), resets: 3, forces: true, play: forced };
 
-/// Long enough for anything that must happen on this system.
-fn patience(system: &dyn System) -> Duration {
-    system.tdr_delay() * 10 + Duration::from_secs(20)
-}
-
 fn is_active(device: &Device) -> Result<bool> {
     Ok(device.state()?.execution == ACTIVE)
 }
@@ -118,7 +113,7 @@ impl Drop for Plain<'_> {
 }
 
 fn two_devices(system: &dyn System) -> Result<()> {
-    let patience = patience(system);
+    let patience = system.patience();
     let (hangs, beside) = (system.process("hangs", false)?, system.process("works", false)?);
     let (bad, good) = (hangs.adapter().device()?, beside.adapter().device()?);
     let plain = Plain::open(&*beside)?;
@@ -147,7 +142,7 @@ fn two_devices(system: &dyn System) -> Result<()> {
 }
 
 fn long(system: &dyn System) -> Result<()> {
-    let patience = patience(system);
+    let patience = system.patience();
     let (process, beside) = (system.process("long", false)?, system.process("short", false)?);
     let (device, other) = (process.adapter().device()?, beside.adapter().device()?);
     let (queue, run) = (device.queue(0, RING, 0, 0)?, Loop::new(&device)?);
@@ -168,7 +163,7 @@ fn long(system: &dyn System) -> Result<()> {
 }
 
 fn too_long(system: &dyn System) -> Result<()> {
-    let patience = patience(system);
+    let patience = system.patience();
     let process = system.process("long", false)?;
     let device = process.adapter().device()?;
     let (queue, run) = (device.queue(0, RING, 0, 0)?, Loop::new(&device)?);
@@ -183,7 +178,7 @@ fn too_long(system: &dyn System) -> Result<()> {
 }
 
 fn many(system: &dyn System) -> Result<()> {
-    let patience = patience(system);
+    let patience = system.patience();
     let process = system.process("many", false)?;
     let device = process.adapter().device()?;
     let queue = device.queue(0, RING, 0, 0)?;
@@ -202,7 +197,7 @@ fn many(system: &dyn System) -> Result<()> {
 }
 
 fn forced(system: &dyn System) -> Result<()> {
-    let patience = patience(system);
+    let patience = system.patience();
     let (control, beside) = (system.process("controls", true)?, system.process("beside", false)?);
     let other = beside.adapter().device()?;
     let plain = Plain::open(&*control)?;

@@ -20,7 +20,7 @@
 
 use crate::adapter::{Counted, EngineHost, Started};
 use crate::allocation::RingMemory;
-use crate::doorbell_pool::{Attempt, Claimant, Hands};
+use crate::doorbell_pool::{Attempt, Claimant, Hands, Turn};
 use crate::gone;
 use crate::handle::{Handle, Tag, object};
 use crate::hw_queue::HwQueue;
@@ -42,6 +42,10 @@ use wddm_abi::{D3DDDI_DOORBELLSTATUS, ntstatus};
 
 /// How long a connection asks for doorbells that the OS keeps, in units of 100 ns. TIMEOUT: half a second.
 const PATIENCE: u64 = 5_000_000;
+
+/// A connection that waits looks once in a millisecond. One that has not for this part of a second is being kept from
+/// running, and keeps nobody else waiting. TIMEOUT: 20 milliseconds.
+const AWAY: u64 = 50;
 
 /// How long a destruction waits for a thread that is taking the doorbell away, in units of 100 ns. TIMEOUT: 3 seconds,
 /// below the time for which a thread may be in the driver behind a time-out of the GPU (TdrDdiDelay, 5 seconds).
@@ -113,6 +117,8 @@ impl<P: Platform> Doorbell<P> {
         }
         let made = (|| {
             let counted = Counted::new(started.clone(), |c| &c.doorbells);
+            // A doorbell is connected by one thread at a time; the census counts this one already.
+            started.doorbells.expect(started.census.doorbells.load(Ordering::Relaxed) as usize)?;
             if started.settings.doorbell_model == Model::Global {
                 // Memory is reserved here, since connecting may not fail for want of it. The census counts this
                 // doorbell already.
@@ -205,6 +211,15 @@ impl<P: Platform> Doorbell<P> {
     /// As [`Self::connect`]; [`Error::DoorbellsExhausted`] when the OS has refused to disconnect for [`PATIENCE`],
     /// while no physical doorbell changed hands.
     fn connect_physical(&self, irql: &Passive, started: &Started<P>) -> Result<usize> {
+        let mut turn = Turn::new(started.platform.clock_frequency() / AWAY);
+        let connected = self.connect_in_turn(irql, started, &mut turn);
+        // One that gives up lets the others on; one that is connected has left already.
+        started.doorbells.leave(turn);
+        started.gpu.host.changes().announce();
+        connected
+    }
+
+    fn connect_in_turn(&self, irql: &Passive, started: &Started<P>, turn: &mut Turn) -> Result<usize> {
         let pool = &started.doorbells;
         // CAST: at most 256.
         let quota = started.settings.doorbells_per_process as usize;
@@ -217,7 +232,7 @@ impl<P: Platform> Doorbell<P> {
                     return true;
                 }
                 let hands = OfDriver { irql, started };
-                match pool.connect(&hands, &self.claimant, started.platform.clock(), quota) {
+                match pool.connect_in_turn(&hands, &self.claimant, started.platform.clock(), quota, turn) {
                     Attempt::Connected(index) => ended = Some(Ok(index)),
                     Attempt::Closed => ended = Some(Err(Error::InvalidParameter)),
                     Attempt::Refused => refused = true,
@@ -230,7 +245,6 @@ impl<P: Platform> Doorbell<P> {
             let changes = started.gpu.host.changes();
             changes.wait(irql, &started.platform, Some(PATIENCE), &mut look);
             if let Some(ended) = ended {
-                changes.announce();
                 return ended;
             }
             if refused && pool.changes() == before {

