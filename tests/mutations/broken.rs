@@ -66,6 +66,7 @@ pub const TABLE: &[Broken] = &[
     image("ForgetsOldRing", doorbells::old_ring_forgotten, &["DB-67"]),
     image("FailsDisconnect", doorbells::fails_disconnect, &["DB-20"]),
     row("BindsAtCreate", doorbells::bound_at_create, &["DB-08"]),
+    row("NotifiesSilently", doorbells::notified_silently, &["DB-12", "DB-13", "DB-45"]),
     row("CompletesSilently", doorbells::completes_silently, &["DB-46"]),
     row("KeepsWhatWasWritten", doorbells::page_kept, &["DB-40"]),
     image("SaysOnePage", doorbells::says_one_page, &["DB-69"]),

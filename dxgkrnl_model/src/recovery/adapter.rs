@@ -29,7 +29,13 @@ use crate::vidsch::packet::Packet;
 /// IRQL: PASSIVE_LEVEL; not inside the driver.
 pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
     let settings = adapter.personality().tdr;
+    let over = || adapter.tdr.adapter_over.load(Ordering::Acquire);
+    let before = over();
     let recovers = adapter.tdr.alone(adapter);
+    if matches!(reason, Reason::Promoted) && over() != before {
+        // The engine that could not be reset was reset with the adapter meanwhile, for another's sake.
+        return;
+    }
     let record = Record::begin(adapter, What::Adapter, reason);
     adapter.tdr.adapter_resets.fetch_add(1, Ordering::Relaxed);
     adapter.shared().counters.tdr();

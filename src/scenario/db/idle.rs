@@ -4,7 +4,7 @@
 //! to it. What is not is what user mode sees: RETRY behind a ring that may be lost, work that runs once, and that a
 //! queue is reconnected.
 
-use super::{CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw, ring::Count};
+use super::{CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw, ring::Count, unprobed};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, bail, ensure};
@@ -270,6 +270,7 @@ fn seldom(stage: &Stage) -> Played {
             same("executions", count.get(&room)?, round)?;
         }
         same("callbacks", scene.callbacks("DxgkCbDisconnectDoorbell"), before)?;
+        unprobed(scene)?;
         // Calls in a row, as fast as they go.
         looked_at(scene, &queue)?;
         let (progress, status) = queue.submit(&count.packets())?;

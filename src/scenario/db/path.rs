@@ -6,6 +6,8 @@ use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::SchedulingLogs;
 use dxgkrnl_model::process::End;
+use gpu_wire::GpuVa;
+use gpu_wire::packet::{Encoded, Indirect};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -79,6 +81,8 @@ fn hot_path(stage: &Stage) -> Played {
 
 /// Longer than STANDSTILL (five) times the TdrDelay of `quick_tdr` (0.2 s) by far, and not for ever.
 const BOUND: Duration = Duration::from_secs(15);
+/// Queues of a process that ends: a wait for each would take longer than that.
+const ENDING: usize = 20;
 
 fn never_reached(stage: &Stage) -> Played {
     for value in [2, 1 << 63, u64::MAX - 1, u64::MAX] {
@@ -104,9 +108,28 @@ fn never_reached(stage: &Stage) -> Played {
             bad.destroy_device(rooms[1].device).context("the device")?;
             ensure!(begun.elapsed() < BOUND, "the device's end took {:?}", begun.elapsed());
             drop(queues);
+            // Many, so that their ends would add up; the last one's progress moves for ever.
+            let many: Vec<_> =
+                (0..ENDING).map(|_| RingQueue::connected(scene, &rooms[2], 0, 4096)).collect::<Result<_>>()?;
+            many.iter().try_for_each(|queue| queue.tell(value))?;
+            let last = &many[ENDING - 1];
+            let code = rooms[2].memory(scene, 4096)?;
+            let moves = [1, 2].map(|value| Encoded::fence_signal(GpuVa(last.queue.progress.gpu), value));
+            let moves = moves.iter().flat_map(|packet| packet.as_bytes().to_vec()).collect::<Vec<_>>();
+            let jump = Indirect { address: code.gpu, length: moves.len() as u64 + 24 }.to_packet();
+            code.write(&bad, 0, &[moves.as_slice(), jump.as_bytes()].concat())?;
+            last.write(jump.as_bytes())?;
+            last.publish()?;
+            last.ring()?;
+            scene.until("a progress that moves", || Ok(last.progress()? == 2))?;
+            drop(many);
+            let order = ["DxgkDdiSuspendContext", "DxgkDdiDestroyHwQueue"];
+            let from = scene.journal(&order).len();
             let begun = Instant::now();
             Arc::into_inner(bad.process).context("another owner of the process")?.end(End::Normal);
             ensure!(begun.elapsed() < BOUND, "the process's end took {:?}", begun.elapsed());
+            // What is not done is taken off the engine before it is destroyed.
+            same("the first call of the end", scene.journal(&order).get(from).copied(), Some(order[0]))?;
             let progress = other.submit_through(&[])?;
             other.wait(scene, progress)
         };

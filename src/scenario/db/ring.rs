@@ -1,6 +1,6 @@
 //! Rings, write pointers, retries.
 
-use super::{CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw};
+use super::{CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw, unprobed};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, portable, refused, same};
 use anyhow::ensure;
@@ -91,7 +91,8 @@ impl Count {
 
 fn five_steps(stage: &Stage) -> Played {
     portable::case(stage, "DB-06", |scene| {
-        same("kernel submissions", scene.world.os.report().counts.kernel_submissions, 0)
+        same("kernel submissions", scene.world.os.report().counts.kernel_submissions, 0)?;
+        unprobed(scene)
     })
 }
 
@@ -173,12 +174,13 @@ fn notify(stage: &Stage) -> Played {
         queue.wait(0, PATIENCE)?;
         let counters = queue.counters()?;
         same("rings and notifications", (counters.rings, counters.notifies), (10, 10))?;
-        same("notifications", scene.calls("DxgkDdiNotifyWorkSubmission"), 11)
+        same("notifications", scene.calls("DxgkDdiNotifyWorkSubmission"), 11)?;
+        unprobed(scene)
     })
 }
 
 fn notify_anyway(stage: &Stage) -> Played {
-    portable::case(stage, "DB-13", |_| Ok(()))
+    portable::case(stage, "DB-13", unprobed)
 }
 
 fn full(stage: &Stage) -> Played {

@@ -7,6 +7,7 @@ use crate::separate::client::machine;
 use anyhow::{Context, Result, ensure};
 use nt_model::memory::Handed;
 use nt_model::{PAGE_SIZE, Rights};
+use rustix::fs::SealFlags;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect};
 use std::fs::File;
 use std::io::Write;
@@ -83,6 +84,8 @@ pub fn pages(here: &Here) -> Result<()> {
         let size = file.metadata()?.len();
         ensure!(size == (one.handed.pages * PAGE_SIZE) as u64, "a file of {size} bytes for {} pages", one.handed.pages);
         ensure!(file.set_len(0).is_err(), "a file is cut short");
+        let sealed = rustix::fs::fcntl_add_seals(&file, SealFlags::FUTURE_WRITE).is_ok();
+        ensure!(!sealed, "a file has seals of the attacker's: the next one that gets it could not map it");
         if one.rights == Rights::Read {
             write_to_read_only(one)?;
             read_only += 1;

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use wddm_abi::ntstatus::{STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
     DRIVER_INITIALIZATION_DATA, DXGK_QUERYADAPTERINFOTYPE, DXGK_USERMODESUBMISSION_CAPS, DXGKARG_CONNECTDOORBELL,
-    DXGKARG_CREATEDOORBELL, DXGKARG_DISCONNECTDOORBELL, DXGKARG_QUERYADAPTERINFO, DXGKARGCB_DISCONNECTDOORBELL, HANDLE,
+    DXGKARG_CREATEDOORBELL, DXGKARG_DISCONNECTDOORBELL, DXGKARG_NOTIFYWORKSUBMISSION, DXGKARG_QUERYADAPTERINFO, DXGKARGCB_DISCONNECTDOORBELL, HANDLE,
     NTSTATUS, win_extern,
 };
 
@@ -42,6 +42,11 @@ decorate! {
     /// DisconnectDoorbell fails.
     fails_disconnect: DxgkDdiDisconnectDoorbell(_args: *mut DXGKARG_DISCONNECTDOORBELL) -> NTSTATUS {
         STATUS_UNSUCCESSFUL
+    }
+
+    /// NotifyWorkSubmission wakes nothing.
+    notified_silently: DxgkDdiNotifyWorkSubmission(_args: *mut DXGKARG_NOTIFYWORKSUBMISSION) -> NTSTATUS {
+        STATUS_SUCCESS
     }
 
     /// CreateDoorbell binds a physical doorbell at once.
