@@ -21,11 +21,18 @@ const CROWDS: &[Figure] = &[
     Figure { name: "queues-64", about: "the same by 64 queues in turns, as many as there are doorbells", ..ONE },
     Figure { name: "queues-256", about: "the same by 256 queues in turns, which take each other's doorbells", ..ONE },
     Figure { name: "queues-1024", about: "the same by 1,024 queues in turns", ..ONE },
-    Figure { name: "queues-1024-global", about: "the same on one global doorbell", ..ONE },
+    Figure {
+        name: "queues-4096",
+        about: "the same by 4,096 queues in turns, where this process may have as many",
+        ..ONE
+    },
+    Figure { name: "queues-1024-global", about: "1,024 queues in turns on one global doorbell", ..ONE },
 ];
 
-/// Queues of each figure but the last, which has as many as the one before.
+/// Queues of each figure but the last two.
 const COUNTS: [usize; 5] = [1, 16, 64, 256, 1024];
+/// Queues of the last but one.
+const MANY: u64 = 4096;
 
 const QUEUE: Figure = Figure {
     name: "queue-beside-512",
@@ -86,15 +93,53 @@ fn samples(bed: &Bed, queues: &mut [Member]) -> Result<Vec<f64>> {
     (0..samples).map(|_| rate(queues, length.div_ceil(queues.len()))).collect()
 }
 
+/// What a process has of something that the host limits, and the limit.
+struct Limited {
+    what: &'static str,
+    has: u64,
+    most: u64,
+}
+
+/// Descriptors and mappings of this process. Where the host does not say what is allowed, everything is.
+fn limited() -> [Limited; 2] {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let limits = read("/proc/self/limits");
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")?.split_whitespace().next());
+    let maps = read("/proc/sys/vm/max_map_count");
+    let number = |text: Option<&str>| text.and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count);
+    [
+        Limited { what: "RLIMIT_NOFILE", has: open as u64, most: number(files) },
+        Limited {
+            what: "vm.max_map_count",
+            has: read("/proc/self/maps").lines().count() as u64,
+            most: number(Some(&maps)),
+        },
+    ]
+}
+
+/// The limit that `count` queues would break, by what `some` of them have taken; `None`: none.
+fn broken(before: &[Limited; 2], after: &[Limited; 2], some: u64, count: u64) -> Option<String> {
+    before.iter().zip(after).find_map(|(before, after)| {
+        let needed = before.has + after.has.saturating_sub(before.has) * count / some.max(1);
+        // A queue has some for itself while it is made.
+        let most = after.most;
+        (needed > most - most / 32).then(|| format!("{} is {most}, and {count} queues need {needed}", before.what))
+    })
+}
+
 fn crowds(bed: &Bed) -> Result<Vec<Measured>> {
     let most = bed.options.effort.count(1024, 80) as usize;
-    let crowd = |bed: &Bed| -> Result<(Resident, Vec<Member>)> {
+    let crowd = |bed: &Bed, count: usize| -> Result<(Resident, Vec<Member>)> {
         let process = Resident::new(bed, "bench")?;
-        let queues = (0..most).map(|_| Member::new(&process)).collect::<Result<_>>()?;
+        let queues = (0..count).map(|_| Member::new(&process)).collect::<Result<_>>()?;
         Ok((process, queues))
     };
+    let before = limited();
+    let after;
     let mut measured = {
-        let (_process, mut queues) = crowd(bed)?;
+        let (_process, mut queues) = crowd(bed, most)?;
+        after = limited();
         let rounds = bed.rounds(|| {
             let limit = samples(bed, &mut queues[..1])?;
             let figure = |count: usize| Ok(Taken::new(samples(bed, &mut queues[..count.min(most)])?, limit.clone()));
@@ -102,10 +147,21 @@ fn crowds(bed: &Bed) -> Result<Vec<Measured>> {
         })?;
         named(&rounds, &CROWDS[..COUNTS.len()])
     };
+    let many = bed.options.effort.count(MANY, 100);
+    if let Some(why) = broken(&before, &after, most as u64, many) {
+        eprintln!("queues-4096 is left out: {why}");
+    } else {
+        let (_process, mut queues) = crowd(bed, many as usize)?;
+        measured.extend(bed.measure(&CROWDS[COUNTS.len()], || {
+            let limit = samples(bed, &mut queues[..1])?;
+            // Thousands of submissions, each with a victim: one sample takes seconds.
+            Ok(Taken::new(vec![rate(&mut queues, 1)?], limit))
+        })?);
+    }
     let global = bed.on_rung(3, &[("DoorbellModel", 1)])?;
     {
-        let (_process, mut queues) = crowd(&global)?;
-        let figure = &CROWDS[COUNTS.len()];
+        let (_process, mut queues) = crowd(&global, most)?;
+        let figure = &CROWDS[COUNTS.len() + 1];
         measured.extend(global.measure(figure, || {
             let limit = samples(&global, &mut queues[..1])?;
             Ok(Taken::new(samples(&global, &mut queues)?, limit))
@@ -150,4 +206,26 @@ fn one_more_queue(bed: &Bed) -> Result<Vec<Measured>> {
 fn one_more_fence(bed: &Bed) -> Result<Vec<Measured>> {
     let process = Resident::new(bed, "bench")?;
     one_more(bed, &FENCE, bed.options.effort.count(4096, 50), || Ok(process.device.fence(0, 0)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_that_would_be_broken_is_named() {
+        let with = |files, maps| {
+            [
+                Limited { what: "RLIMIT_NOFILE", has: files, most: 20_000 },
+                Limited { what: "vm.max_map_count", has: maps, most: 65_530 },
+            ]
+        };
+        let before = with(100, 500);
+        assert_eq!(broken(&before, &with(4196, 6644), 1024, 4096), None);
+        let files = broken(&before, &with(5220, 6644), 1024, 4096);
+        assert_eq!(files.as_deref(), Some("RLIMIT_NOFILE is 20000, and 4096 queues need 20580"));
+        let maps = broken(&before, &with(4196, 17_000), 1024, 4096);
+        assert_eq!(maps.as_deref(), Some("vm.max_map_count is 65530, and 4096 queues need 66500"));
+        assert!(limited().iter().all(|limited| limited.has > 2 && limited.has < limited.most));
+    }
 }

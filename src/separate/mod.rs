@@ -7,6 +7,12 @@
 //! The machine's process is not dumpable, and as root it gives the client another user: so a client reaches no more of
 //! it than the files that it was handed, of which each holds one object.
 //!
+//! What shares a file with other memory is not handed over, since a client could reach all of it: allocations in a
+//! segment that the CPU sees, which is one object of the driver's. `D3DKMTLock2` of such an allocation is
+//! STATUS_NO_MEMORY for a client, as where a process has no addresses left; on Windows it works. No allocation of
+//! Fencepost's is of that kind: those in its local segment are not visible to the CPU, and the call is refused for
+//! every process (STATUS_INVALID_PARAMETER).
+//!
 //! | file | holds |
 //! |---|---|
 //! | `wire.rs` | messages |

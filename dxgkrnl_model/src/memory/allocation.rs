@@ -278,7 +278,9 @@ impl OpenAllocation {
     ///
     /// # Errors
     /// STATUS_INVALID_PARAMETER for one that is not CpuVisible, and for another process than the creator where the
-    /// personality has `creator_locks`; STATUS_NOT_SUPPORTED where the CPU cannot reach it; STATUS_NO_MEMORY.
+    /// personality has `creator_locks`; STATUS_NOT_SUPPORTED where the CPU cannot reach it; STATUS_NO_MEMORY, also of
+    /// an allocation in a segment for a process that is a Linux process of its own: the segment has one file, and is
+    /// not handed over.
     pub(crate) fn lock_for_cpu(&self, process: &ProcessInner) -> Result<usize, NTSTATUS> {
         {
             let mut lock = self.lock.lock();

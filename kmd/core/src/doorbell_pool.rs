@@ -414,7 +414,7 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
     }
 
     /// Has the OS disconnect every doorbell of which `may_go` says so, and which it has not refused to disconnect
-    /// before: its place is free then, and its work is looked at once more. `now` as in [`Self::connect`]. `may_go` is
+    /// before: its place is free then, and its work is looked at once more. `now` as for connections. `may_go` is
     /// called with a lock held.
     pub fn let_go(&self, hands: &impl Hands<O>, now: u64, mut may_go: impl FnMut(&O) -> bool) {
         for index in 0..self.len() {

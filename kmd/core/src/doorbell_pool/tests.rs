@@ -398,7 +398,7 @@ fn the_place_of_a_destroyed_doorbell_is_free_when_it_was_not_taken() {
 fn one_that_waits_is_passed_by_none_that_comes_later() {
     let [a, b, c, d] = bells(1);
     let [waits, also] = bells(2);
-    let (rig, pool) = full(1, &[a.clone()]);
+    let (rig, pool) = full(1, core::slice::from_ref(&a));
     pool.expect(8).unwrap();
     let turns = RefCell::new([Turn::new(u64::MAX), Turn::new(u64::MAX)]);
     let attempt = |bell: &Bell, at: usize| pool.connect_in_turn(&rig, bell, 5, 0, &mut turns.borrow_mut()[at]);
@@ -426,7 +426,7 @@ fn one_that_waits_is_passed_by_none_that_comes_later() {
 fn one_that_does_not_look_keeps_nobody_waiting() {
     let [a, b, c, d] = bells(1);
     let [waits] = bells(2);
-    let (rig, pool) = full(1, &[a.clone()]);
+    let (rig, pool) = full(1, core::slice::from_ref(&a));
     pool.expect(8).unwrap();
     let turn = RefCell::new(Turn::new(20));
     let attempt = |now| pool.connect_in_turn(&rig, &waits, now, 0, &mut turn.borrow_mut());
@@ -453,7 +453,7 @@ fn one_that_does_not_look_keeps_nobody_waiting() {
 fn one_that_leaves_keeps_nobody_waiting() {
     let [a, b, c] = bells(1);
     let [waits] = bells(2);
-    let (rig, pool) = full(1, &[a.clone()]);
+    let (rig, pool) = full(1, core::slice::from_ref(&a));
     pool.expect(8).unwrap();
     let turn = RefCell::new(Turn::new(u64::MAX));
     let then = || {
