@@ -99,6 +99,12 @@ const OWN: &[Scenario] = &[
         source: "User-mode work submission, introduction (older guests know kernel-mode hardware queues only)",
         play: end::older_beside_newer,
     },
+    Scenario {
+        id: "PT-16",
+        title: "a client that is ended leaves a process behind, which holds all of its files: its end comes all the same",
+        source: "User-mode work submission, Abnormal process termination",
+        play: attack::left_behind,
+    },
 ];
 
 /// A machine whose processes may be Linux processes.

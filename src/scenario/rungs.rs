@@ -82,7 +82,7 @@ const NEEDS: &[Need] = &[
         "LB-16", "LB-17", "LB-18", "LB-19", "LB-20", "LB-21", "LB-22", "LB-23", "LB-24", "DD-06",
     ]),
     (3, "its clients are Linux processes with doorbells, whose pages and connections it looks at", &[
-        "PT-01", "PT-02", "PT-03", "PT-04", "PT-05", "PT-06", "PT-08", "PT-11", "PT-12", "PT-13", "PT-14", "PT-15",
+        "PT-01", "PT-02", "PT-03", "PT-04", "PT-05", "PT-06", "PT-08", "PT-11", "PT-12", "PT-13", "PT-14", "PT-15", "PT-16",
     ]),
     (3, "it climbs the rungs itself, from the highest down", &["ST-03", "ST-51", "ST-52", "ST-53"]),
 ];

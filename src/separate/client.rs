@@ -145,6 +145,8 @@ fn load(kernel: &Kernel, process: &Process, file: &[u8]) -> Result<FpUmdTable> {
 /// When the machine does not answer, or the role fails.
 pub fn main(machine: &str, role: &str) -> Result<()> {
     ensure!(MACHINE.set(machine.to_owned()).is_ok(), "a process is one client");
+    // The machine reads and writes the memory of this process number: no program of more rights takes its place.
+    rustix::thread::set_no_new_privs(true).context("no_new_privs")?;
     roles::begin(role);
     let agent = connect_to(machine, Kind::HelloAgent)?;
     let (window, booted, file) = meet(&agent)?;

@@ -125,6 +125,7 @@ pub fn play(role: &str, here: &Here) -> Result<()> {
         "foreign" => attack::foreign(),
         "pages" => attack::pages(here),
         "forge" => attack::forge(),
+        "behind" => attack::leave_behind(here),
         _ => bail!("no role is called {role}"),
     }
 }

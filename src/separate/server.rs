@@ -7,7 +7,10 @@ use anyhow::{Context, Result, bail, ensure};
 use dxgkrnl_model::process::{End, Process};
 use nt_model::Kernel;
 use nt_model::user::space::{Separate as Space, Window};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
+};
 use rustix::process::{DumpableBehavior, Pid, PidfdFlags, pidfd_open, set_dumpable_behavior};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -25,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const WINDOW: usize = 16 << 30;
 /// Windows that are proposed to a client.
 const PROPOSALS: usize = 8;
+/// Connections of a client at a time: each is a thread of the machine and two of its descriptors.
+const MOST_CONNECTIONS: usize = 256;
 /// The user and group of clients where this process is root's: nobody's.
 const NOBODY: u32 = 65534;
 
@@ -40,7 +45,14 @@ struct Shared {
     is_gone: AtomicBool,
     /// Connections of others than the client's.
     refused: AtomicU64,
-    connections: Mutex<Vec<JoinHandle<()>>>,
+    connections: Mutex<Vec<Connection>>,
+}
+
+/// A connection that a thread of the machine serves.
+struct Connection {
+    /// The same socket once more: a process that the client left behind may hold the other end.
+    socket: OwnedFd,
+    served: JoinHandle<()>,
 }
 
 /// A client process. Dropping it ends the process as SIGKILL does, if it still runs.
@@ -157,6 +169,7 @@ impl Separate {
         };
         let window = shared.greet(&socket, driver)?;
         let thread = Message::receive(&socket).context("the client's agent does not come up")?.words[1];
+        set_socket_timeout(&socket, Timeout::Recv, None)?;
         let stat = format!("/proc/{}/task/{thread}/stat", shared.pid).into();
         let agent = SocketAgent::new(socket, shared.host.clone(), stat);
         let space = Space { pid: shared.pid, window, agent: Box::new(agent), used: AtomicUsize::new(0) };
@@ -279,6 +292,8 @@ impl Shared {
             return None;
         }
         self.host.messages.fetch_add(1, Ordering::Relaxed);
+        // One that says nothing keeps no other waiting.
+        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).ok()?;
         let hello = Message::receive(&socket).ok()?;
         Some((socket, hello.kind))
     }
@@ -311,9 +326,17 @@ impl Shared {
     fn accept(self: &Arc<Self>, listener: &OwnedFd) {
         while !self.is_gone.load(Ordering::Acquire) {
             if let Some((socket, Kind::HelloThread)) = self.next(listener) {
+                let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+                connections.retain(|connection| !connection.served.is_finished());
+                let is_ready = set_socket_timeout(&socket, Timeout::Recv, None).is_ok();
+                let Some(twin) = socket.try_clone().ok().filter(|_| is_ready && connections.len() < MOST_CONNECTIONS)
+                else {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                };
                 let this = self.clone();
                 let served = std::thread::spawn(move || this.serve(&socket));
-                self.connections.lock().unwrap_or_else(PoisonError::into_inner).push(served);
+                connections.push(Connection { socket: twin, served });
             }
         }
     }
@@ -344,8 +367,9 @@ impl Shared {
         let how = if self.said_goodbye.load(Ordering::Acquire) { End::Normal } else { End::Terminated };
         self.process.finish(how);
         let served = std::mem::take(&mut *self.connections.lock().unwrap_or_else(PoisonError::into_inner));
-        for connection in served {
-            let _ = connection.join();
+        for Connection { socket, served } in served {
+            let _ = rustix::net::shutdown(&socket, Shutdown::Both);
+            let _ = served.join();
         }
     }
 }

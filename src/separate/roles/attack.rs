@@ -8,10 +8,11 @@ use anyhow::{Context, Result, ensure};
 use nt_model::memory::Handed;
 use nt_model::{PAGE_SIZE, Rights};
 use rustix::fs::SealFlags;
+use rustix::io::FdFlags;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::process::{Command, Stdio};
 use std::ptr;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -110,6 +111,19 @@ pub fn pages(here: &Here) -> Result<()> {
     client.queue.wait(progress, PATIENCE)?;
     ensure!(client.memory.read_u64(0)? == 2, "the attack has harmed its own process's work");
     say("done");
+    hear("end")
+}
+
+/// Leaves a process behind that holds every file of this one, its connections among them.
+pub fn leave_behind(here: &Here) -> Result<()> {
+    let _client = worked(here, 1)?;
+    for number in 3..256 {
+        // SAFETY: a number of this process's; where no file has it, the call fails.
+        let file = unsafe { BorrowedFd::borrow_raw(number) };
+        let _ = rustix::io::fcntl_setfd(file, FdFlags::empty());
+    }
+    let left = Command::new("/bin/sleep").arg("60").stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
+    say(&left.id().to_string());
     hear("end")
 }
 
