@@ -165,6 +165,17 @@ fn make_host<P: Platform>(
     Ok(EngineHost::new(platform.clone(), info.dxgkrnl.clone(), highest, local, wake, threads, interrupt))
 }
 
+/// The pages of each physical doorbell, of all that there are.
+#[inline(never)]
+fn parted(doorbells: Span<'static>, size: u64) -> Result<Vec<Span<'static>>> {
+    let count = doorbells.len() / size;
+    let mut pages = Vec::new();
+    // CAST: at most 256.
+    pages.try_reserve_exact(count as usize).map_err(|_| Error::NoMemory)?;
+    pages.extend((0..count).map(|index| doorbells.part(index * size, size)));
+    Ok(pages)
+}
+
 /// The GPU, idle.
 #[inline(never)]
 fn make_gpu<P: Platform>(
@@ -175,11 +186,7 @@ fn make_gpu<P: Platform>(
     settings: &Settings,
     doorbells: Span<'static>,
 ) -> Result<Shared<Gpu<P>>> {
-    let size = doorbell_size(settings);
-    let mut pages = Vec::new();
-    // CAST: at most 256.
-    pages.try_reserve_exact((doorbells.len() / size) as usize).map_err(|_| Error::NoMemory)?;
-    pages.extend((0..doorbells.len() / size).map(|index| doorbells.part(index * size, size)));
+    let pages = parted(doorbells, doorbell_size(settings))?;
     let setup = Setup {
         model: settings.doorbell_model,
         doorbells: &pages,
