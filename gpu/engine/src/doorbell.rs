@@ -239,7 +239,7 @@ impl<H: Host> Watch<H> {
     }
 
     /// Doorbells that a look goes through.
-    pub fn len(&self) -> usize {
+    pub fn looked_at(&self) -> usize {
         self.mine.len()
     }
 

@@ -73,7 +73,7 @@ impl<H: Host> Core<H> {
             core::hint::spin_loop();
         }
         let rounds = u64::from(looked / DOORBELLS.0);
-        self.tlb.work += LOOK_COST * u64::from(looked) + rounds * DOORBELLS.1 * self.watch.len() as u64;
+        self.tlb.work += LOOK_COST * u64::from(looked) + rounds * DOORBELLS.1 * self.watch.looked_at() as u64;
         if met {
             bump(&node.counters.waits_met);
             exec.synced = Some(Synced::Wait(Some((wait.observed, gpu.host.clock()))));

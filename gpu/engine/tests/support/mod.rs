@@ -357,7 +357,8 @@ impl Rig {
             kicks: Arc::default(),
             flushes: Arc::default(),
         };
-        let doorbells: Vec<_> = (1..=DOORBELLS as u64).map(|p| host.system.span(p).unwrap().part(0, PAGE_SIZE)).collect();
+        let doorbells: Vec<_> =
+            (1..=DOORBELLS as u64).map(|p| host.system.span(p).unwrap().part(0, PAGE_SIZE)).collect();
         let setup = Setup {
             model,
             doorbells: &doorbells,
