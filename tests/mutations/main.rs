@@ -151,6 +151,7 @@ const TABLE: &[(Mutation, &[By])] = &[
     // Settings that break the GPU on purpose, on a machine that is not one for tests.
     (ArmsCorruption, &[Cases(&["TA-23"])]),
     (ArmsInterrupts, &[Cases(&["TA-23"])]),
+    (NamesAnother, &[Cases(&["TE-24"])]),
     (ArmsWedge, &[Cases(&["TA-23"])]),
     (ArmsLoss, &[Cases(&["TA-23"])]),
     (RestartRaisesNothing, &[Cases(&["TE-45"])]),

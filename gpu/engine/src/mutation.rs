@@ -200,4 +200,6 @@ gpu_word::mutations! {
     LeavesHeldEngine = 139,
     /// Debug information leaves out the queues that come first and have no room there.
     LeavesQueuesOut = 138,
+    /// Debug information names another context of the node than the one that runs.
+    NamesAnother = 141,
 }
