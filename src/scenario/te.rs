@@ -134,7 +134,7 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-12",
-        title: "an engine that stops answering: its reset fails, the adapter is reset and gives the node another engine, and the old one touches nothing",
+        title: "an engine that stops answering: its reset fails, the adapter is reset and gives the node another engine",
         source: "TDR changes in Windows 8, failure; DXGK_TDR_TYPE, ENGINE_TIMEOUT_PROMOTED",
         play: hardware::wedged,
     },
