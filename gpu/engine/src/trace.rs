@@ -79,8 +79,8 @@ impl Trace {
         self.newest(CAPACITY).filter_map(|(n, event, argument)| Some((n, Event::from_raw(event)?, argument)))
     }
 
-    /// As [`last`](Self::last), the `limit` newest of them at most, with the number of their kind. Which ones, and so how
-    /// many, is settled by this call: the engine goes on beside whoever reads them.
+    /// As [`last`](Self::last), the `limit` newest of them at most, with the number of their kind. Which ones, and so
+    /// how many, is settled by this call: the engine goes on beside whoever reads them.
     pub fn newest(&self, limit: usize) -> impl ExactSizeIterator<Item = (u64, u8, u64)> {
         let end = self.next.load(Ordering::Acquire);
         // CAST: at most the capacity.
