@@ -44,8 +44,35 @@ struct Verdict {
     /// What the kit's page says of when they pass.
     published: &'static str,
     rung: u8,
-    status: Status,
+    status: Ruling,
+    /// Its cases that need a higher rung.
+    not_played: Vec<&'static str>,
     results: Vec<Outcome>,
+}
+
+/// How a job ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Ruling {
+    /// Every case that was to be played passed.
+    Pass,
+    /// Some passed, and others were skipped.
+    Partial,
+    /// A case failed.
+    Fail,
+    /// No case was played.
+    Skip,
+}
+
+impl Ruling {
+    fn mark(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Partial => "partial",
+            Self::Fail => "FAIL",
+            Self::Skip => "skip",
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -97,31 +124,29 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             let played: Vec<_> = all().filter(|case| asked(case.id)).collect();
             let results = play(&played, &stage, LIMIT, &|_| ());
             let status = verdict(&results);
-            let mark = match status {
-                Status::Pass => "pass",
-                Status::Fail => "FAIL",
-                Status::Skip => "skip",
-            };
-            println!("{mark}  rung {rung}  {:14}{}", job.id, job.name);
+            println!("{:7}  rung {rung}  {:14}{}", status.mark(), job.id, job.name);
             for outcome in results.iter().filter(|outcome| outcome.status != Status::Pass) {
                 println!("      {}: {}", outcome.id, outcome.reason);
             }
-            for case in cases(job.id).iter().filter(|id| u64::from(rung) < u64::from(lowest(id).0)) {
+            let is_higher = |id: &&str| u64::from(rung) < u64::from(lowest(id).0);
+            let not_played: Vec<_> = cases(job.id).iter().copied().filter(is_higher).collect();
+            for case in &not_played {
                 println!("      {case}: not played on this rung; needs rung {}", lowest(case).0);
             }
             let Job { id, name, criterion, source, kit, published, .. } = **job;
-            verdicts.push(Verdict { id, name, criterion, source, kit, published, rung, status, results });
+            verdicts.push(Verdict { id, name, criterion, source, kit, published, rung, status, not_played, results });
         }
     }
     let count = |status| verdicts.iter().filter(|verdict| verdict.status == status).count();
-    let (passed, failed, skipped) = (count(Status::Pass), count(Status::Fail), count(Status::Skip));
+    let (passed, partial) = (count(Ruling::Pass), count(Ruling::Partial));
+    let (failed, skipped) = (count(Ruling::Fail), count(Ruling::Skip));
     if let Some(faults) = faults(settings) {
         println!("faults that are injected: {faults}");
     }
     if failed != 0 {
         advise(arguments.family.windows, settings);
     }
-    println!("{passed} passed, {failed} failed, {skipped} skipped, {} mode", form.mode());
+    println!("{passed} passed, {partial} partial, {failed} failed, {skipped} skipped, {} mode", form.mode());
     if let Some(path) = &arguments.json {
         let (seed, windows) = (arguments.seed, arguments.family.windows.to_string());
         let (mode, requirement) = (form.mode(), REQUIREMENT);
@@ -131,14 +156,33 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     Ok(failed == 0)
 }
 
-/// A job fails with any of its cases, and is skipped where none was played.
-fn verdict(results: &[Outcome]) -> Status {
-    let is = |status| move |outcome: &Outcome| outcome.status == status;
-    if results.iter().any(is(Status::Fail)) {
-        Status::Fail
-    } else if results.iter().any(is(Status::Pass)) {
-        Status::Pass
-    } else {
-        Status::Skip
+/// A job fails with any of its cases, and is skipped where none was played; with cases that passed and others that were
+/// skipped it is neither.
+fn verdict(results: &[Outcome]) -> Ruling {
+    let any = |status| results.iter().any(|outcome| outcome.status == status);
+    match (any(Status::Fail), any(Status::Pass), any(Status::Skip)) {
+        (true, ..) => Ruling::Fail,
+        (_, true, true) => Ruling::Partial,
+        (_, true, false) => Ruling::Pass,
+        _ => Ruling::Skip,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_with_cases_that_were_skipped_does_not_pass() {
+        use Status::{Fail, Pass, Skip};
+        let of = |all: &[Status]| {
+            let outcome =
+                |status: &Status| Outcome { id: "", group: "", status: *status, reason: String::new(), ms: 0 };
+            verdict(&all.iter().map(outcome).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[Pass, Pass]), Ruling::Pass);
+        assert_eq!(of(&[Pass, Skip]), Ruling::Partial);
+        assert_eq!(of(&[Pass, Skip, Fail]), Ruling::Fail);
+        assert_eq!((of(&[Skip]), of(&[])), (Ruling::Skip, Ruling::Skip));
     }
 }

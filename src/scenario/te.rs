@@ -49,6 +49,7 @@ pub(super) mod held;
 pub(super) mod hog;
 mod late;
 mod long;
+mod named;
 mod notices;
 mod old;
 mod packets;
@@ -133,7 +134,7 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-12",
-        title: "an engine that stops answering: its reset fails, the adapter is reset and gives the node another engine, and the old one touches nothing",
+        title: "an engine that stops answering: its reset fails, the adapter is reset and gives the node another engine",
         source: "TDR changes in Windows 8, failure; DXGK_TDR_TYPE, ENGINE_TIMEOUT_PROMOTED",
         play: hardware::wedged,
     },
@@ -145,7 +146,7 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-15",
-        title: "an interrupt of an engine between its reset and its resumption is bug check 0x119, 0x10",
+        title: "an interrupt of an engine, of whatever kind, between its reset and its resumption is bug check 0x119, 0x10",
         source: "bug check 0x119; DxgkDdiResetHwEngine, Remarks",
         play: hardware::early_interrupt,
     },
@@ -188,7 +189,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-24",
-        title: "payloads that are NULL, known, shorter and longer; the driver names the context that runs, and writes nothing else",
+        title: "payloads that are NULL, known, shorter and longer; the driver names the context that runs, of several \
+                on the node, and writes nothing else",
         source: "DxgkDdiCollectDbgInfo2; DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT; TDR debuggability improvements",
         play: debug::payloads,
     },
@@ -376,8 +378,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-76",
-        title: "long packets, reset and not, while no call of the driver may take 250 ms; one that waits for an engine \
-                that never answers ends within TdrDdiDelay",
+        title: "long packets, reset and not, while no call of the driver may take 250 ms; but for a reset that fails \
+                since its engine never answers, which ends within TdrDdiDelay",
         source: "WHLK, TDR2, PoliceDdi; Testing and debugging TDR, TdrDdiDelay",
         play: policed::long,
     },

@@ -151,6 +151,8 @@ const TABLE: &[(Mutation, &[By])] = &[
     // Settings that break the GPU on purpose, on a machine that is not one for tests.
     (ArmsCorruption, &[Cases(&["TA-23"])]),
     (ArmsInterrupts, &[Cases(&["TA-23"])]),
+    (OldEngineGoesOn, &[Engine("replaced::an_engine_that_was_given_up_touches_nothing_when_it_comes_back")]),
+    (NamesAnother, &[Cases(&["TE-24"])]),
     (ArmsWedge, &[Cases(&["TA-23"])]),
     (ArmsLoss, &[Cases(&["TA-23"])]),
     (RestartRaisesNothing, &[Cases(&["TE-45"])]),

@@ -68,7 +68,8 @@ pub const JOBS: &[Job] = &[
     Job {
         id: "police-ddi",
         name: "Long Running Packet (PoliceDdi)",
-        criterion: "no function of the driver takes longer than 250 ms",
+        criterion: "no function of the driver takes longer than 250 ms; a reset that fails since its engine never \
+                    answers takes longer, and less than TdrDdiDelay",
         source: "WHLK, TDR2, PoliceDdi variants (the threshold)",
         kit: &[
             "TDR2 - Long Running Compute Packet Expect NO TDR (Interactive - win7, PoliceDdi)",

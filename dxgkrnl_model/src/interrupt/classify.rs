@@ -104,7 +104,7 @@ pub(crate) fn classify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT
         Type::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED => {
             let part = data.MonitoredFenceSignaled();
             let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
-            after_reset(adapter, &node)?;
+            after_reset(adapter, node.ordinal)?;
             Some((node.ordinal as usize, Notice::Monitored))
         }
         Type::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED => native(adapter, data),
@@ -113,6 +113,7 @@ pub(crate) fn classify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT
         Type::DXGK_INTERRUPT_GPU_ENGINE_TIMEOUT => {
             let part = data.GpuEngineTimeout();
             let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
+            after_reset(adapter, node.ordinal)?;
             (!is_ignored(adapter, &node)).then_some((node.ordinal as usize, Notice::ResetWanted(Reason::Asked)))
         }
         Type::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE => engine_state(adapter, data),
@@ -122,7 +123,7 @@ pub(crate) fn classify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT
             if !fits(adapter, &node, true, data) {
                 return None;
             }
-            after_reset(adapter, &node)?;
+            after_reset(adapter, node.ordinal)?;
             let due = adapter.scheduling_logs.interrupted(adapter, node.ordinal);
             due.then_some((node.ordinal as usize, Notice::SchedulingLog))
         }
@@ -167,9 +168,9 @@ fn is_ignored(adapter: &Adapter, node: &Node) -> bool {
 }
 
 /// An engine that was reset keeps silent until it is resumed.
-fn after_reset(adapter: &Adapter, node: &Node) -> Option<()> {
-    let quiet = adapter.tdr.is_quiet(node.ordinal);
-    let fine = adapter.rules().check(&rule::INT_AFTER_RESET, !quiet, || format!("node {}", node.ordinal));
+fn after_reset(adapter: &Adapter, node: u32) -> Option<()> {
+    let quiet = adapter.tdr.is_quiet(node);
+    let fine = adapter.rules().check(&rule::INT_AFTER_RESET, !quiet, || format!("node {node}"));
     fine.then_some(())
 }
 
@@ -326,7 +327,7 @@ fn queue_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA)
     if !fits(adapter, &node, true, data) {
         return None;
     }
-    after_reset(adapter, &node)?;
+    after_reset(adapter, node.ordinal)?;
     if !fault_flags(adapter, flags, part.FaultedFenceId, true) {
         return None;
     }
@@ -382,7 +383,7 @@ fn find_process_context(adapter: &Adapter, named: HANDLE, reading: HandleReading
 fn native(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
     let part = data.NativeFenceSignaled();
     let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
-    after_reset(adapter, &node)?;
+    after_reset(adapter, node.ordinal)?;
     let caps = adapter.known_caps();
     let enabled = caps.has_native_fences();
     adapter.rules().check(&rule::INT_TYPE, enabled, || "native fences are not advertised".to_owned());
@@ -430,6 +431,10 @@ fn suspended(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
     let reading = adapter.personality().handles.suspended_context;
     let context = find_context(adapter, part.hContext, reading);
     let fence = part.ContextSuspendFence;
+    if let Some(context) = &context {
+        // What is said then is not heard: the suspension stays one that is not acknowledged.
+        after_reset(adapter, context.node())?;
+    }
     let known = context.as_ref().map_or(Acknowledgement::Unknown, |context| context.hears(fence));
     if known == Acknowledgement::Late {
         return None;
@@ -449,6 +454,7 @@ fn suspended(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
 fn engine_state(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
     let part = data.EngineStateChange();
     let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
+    after_reset(adapter, node.ordinal)?;
     let state = part.NewState;
     let known = matches!(
         state,

@@ -12,6 +12,7 @@ use super::steps::Reason;
 use crate::adapter::Adapter;
 use crate::adapter::query::Buffer;
 use crate::ddi::{self, call_ddi};
+use crate::poison;
 use crate::rules::tdr::TDR_COLLECT;
 use crate::vidsch::packet::Snapshot;
 
@@ -112,7 +113,8 @@ pub(crate) fn older(adapter: &Adapter) {
 ///
 /// IRQL: PASSIVE_LEVEL.
 pub(crate) fn ask(adapter: &Adapter, question: &mut DebugQuestion) -> (NTSTATUS, Vec<u8>) {
-    let mut buffer = Buffer::new(question.size, 0);
+    // What the driver does not write is nothing that it said.
+    let mut buffer = Buffer::new(question.size, poison::BYTE);
     let mut extension = DXGKARG_COLLECTDBGINFO_EXT::zeroed();
     let context = adapter.context();
     let newer = !question.older && adapter.table().DxgkDdiCollectDbgInfo2.is_some();

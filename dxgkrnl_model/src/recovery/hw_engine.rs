@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGKARG_RESETHWENGINE, DXGKARG_RESUMEHWENGINE, ntstatus};
 
 use super::journal::Record;
+use super::packet::distinct;
 use super::steps::{Reason, Step, What};
 use super::{NodeState, adapter as adapter_reset, collect};
 use crate::adapter::Adapter;
@@ -113,7 +114,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
         let state = if hung { cut_off } else { DeviceState::Reset };
         context.device().mark_failed(state);
     }
-    record.step(Step::DevicesLost(lost.len()));
+    record.step(Step::DevicesLost(distinct(lost.iter().map(|context| context.device()))));
     drop(alone);
     for context in &lost {
         context.device().fail_marked();

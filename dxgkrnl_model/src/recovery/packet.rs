@@ -133,7 +133,9 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     let what = What::PacketEngine { node: node.ordinal };
     let recovers = adapter.tdr.alone(adapter);
     let record = Record::begin(adapter, what, reason);
-    if let Some(request) = node.packet.preempting() {
+    // Others are asked for by somebody: whether a preemption is under way by chance is nothing to them.
+    let timed_out = matches!(reason, Reason::Preemption | Reason::Dependent);
+    if let Some(request) = node.packet.preempting().filter(|_| timed_out) {
         record.step(Step::PreemptionTried(request));
         record.step(Step::TimeoutDetected);
     }
@@ -213,7 +215,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
         owners = mark_owners(adapter, &hit);
         record.step(Step::OwnersLost(owners.len()));
     }
-    record.step(Step::DevicesLost(devices_of(&lost)));
+    record.step(Step::DevicesLost(distinct(lost.iter().map(|packet| packet.context.device()))));
     let paging = back.iter().filter(|packet| packet.is_paging()).count();
     record.step(Step::GivenBack { paging, render: back.len() - paging });
     give_back(adapter, back, false);
@@ -271,9 +273,9 @@ fn judge_guilty(adapter: &Adapter, node: u32, guilty: Option<usize>) {
 }
 
 /// Nothing is reset, since nothing is with the driver: it owes the answer to the preemption alone, and has another
-/// TdrDelay for that.
+/// TdrDelay for that where its time is over.
 fn leave_alone(adapter: &Adapter, node: &Node) {
-    let answers = node.packet.wait_on(adapter.kernel().now());
+    let answers = node.packet.wait_on(adapter.kernel().now(), adapter.personality().tdr.delay);
     adapter.rules().check(&PREEMPT_ANSWER, answers, || format!("node {}", node.ordinal));
     node.packet.changed.notify(adapter.kernel());
     adapter.scheduler.kick(adapter);
@@ -331,9 +333,9 @@ fn mark_owners(adapter: &Arc<Adapter>, hit: &[Packet]) -> Vec<Arc<Device>> {
     owners
 }
 
-/// How many devices these packets are of.
-fn devices_of(packets: &[Packet]) -> usize {
-    let mut devices: Vec<_> = packets.iter().map(|packet| Arc::as_ptr(packet.context.device()).addr()).collect();
+/// Returns how many devices these are, each counted once.
+pub(super) fn distinct<'a>(devices: impl Iterator<Item = &'a Arc<Device>>) -> usize {
+    let mut devices: Vec<_> = devices.map(|device| Arc::as_ptr(device).addr()).collect();
     devices.sort_unstable();
     devices.dedup();
     devices.len()

@@ -514,11 +514,11 @@ impl PacketNode {
         }
     }
 
-    /// The preemption that is not acknowledged has until TdrDelay from `now`. `false`: it had that once before, and is
-    /// given up.
-    pub(crate) fn wait_on(&self, now: Ticks) -> bool {
+    /// The preemption that is not acknowledged and whose `delay` is over has as much from `now`. `false`: it had that
+    /// once before, and is given up.
+    pub(crate) fn wait_on(&self, now: Ticks, delay: Ticks) -> bool {
         let mut state = self.state.lock();
-        let Some((request, _)) = state.preempting else { return true };
+        let Some((request, _)) = state.preempting.filter(|(_, since)| now >= since + delay) else { return true };
         let once = state.waited_on != Some(request);
         state.waited_on = Some(request);
         state.preempting = once.then_some((request, now));

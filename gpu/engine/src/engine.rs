@@ -256,7 +256,8 @@ impl<H: Host> Core<H> {
 
     fn step(&mut self, gpu: &Gpu<H>) -> Step {
         let node = &gpu.nodes[self.node];
-        if self.wedged && node.incarnation() != self.incarnation {
+        let is_given_up = node.incarnation() != self.incarnation && !gpu.mutation.is(Mutation::OldEngineGoesOn);
+        if self.wedged && is_given_up {
             // Another engine has the node, and its event: this one comes back late, and ends.
             return Step::Stopped;
         }

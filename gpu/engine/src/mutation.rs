@@ -200,4 +200,8 @@ gpu_word::mutations! {
     LeavesHeldEngine = 139,
     /// Debug information leaves out the queues that come first and have no room there.
     LeavesQueuesOut = 138,
+    /// An engine that was given up, and whose node another one has, goes on when it comes back.
+    OldEngineGoesOn = 140,
+    /// Debug information names another context of the node than the one that runs.
+    NamesAnother = 141,
 }

@@ -76,11 +76,22 @@ impl Trace {
     /// The last events, oldest first, with their numbers. Events that are overwritten meanwhile may be newer than their
     /// number says.
     pub fn last(&self) -> impl Iterator<Item = (u64, Event, u64)> {
+        self.newest(CAPACITY).filter_map(|(n, event, argument)| Some((n, Event::from_raw(event)?, argument)))
+    }
+
+    /// As [`last`](Self::last), the `limit` newest of them at most, with the number of their kind. Which ones, and so
+    /// how many, is settled by this call: the engine goes on beside whoever reads them.
+    pub fn newest(&self, limit: usize) -> impl ExactSizeIterator<Item = (u64, u8, u64)> {
         let end = self.next.load(Ordering::Acquire);
-        (end.saturating_sub(CAPACITY as u64)..end).filter_map(|n| {
+        // CAST: at most the capacity.
+        let count = end.min(CAPACITY as u64) as usize;
+        let count = count.min(limit);
+        let first = end.saturating_sub(count as u64);
+        (0..count).map(move |at| {
+            let n = first.wrapping_add(at as u64);
             let word = self.events[n as usize % CAPACITY].load(Ordering::Relaxed);
             // CAST: the top byte.
-            Some((n, Event::from_raw((word >> 56) as u8)?, word & ((1 << 56) - 1)))
+            (n, (word >> 56) as u8, word & ((1 << 56) - 1))
         })
     }
 }
@@ -100,5 +111,19 @@ mod tests {
         assert_eq!(got.len(), CAPACITY);
         assert_eq!(got[0], (3, Event::Signal, 3));
         assert_eq!(got[CAPACITY - 1].2, CAPACITY as u64 + 2);
+    }
+
+    #[test]
+    fn what_is_asked_for_does_not_grow_while_it_is_read() {
+        let t = Trace::new().expect("memory");
+        t.push(Event::Run, 1);
+        let asked = t.newest(3);
+        t.push(Event::Park, 2);
+        assert_eq!(asked.len(), 1);
+        assert_eq!(asked.collect::<Vec<_>>(), [(0, 1, 1)]);
+        t.push(Event::Run, 3);
+        t.push(Event::Park, 4);
+        assert_eq!(t.newest(3).map(|(n, ..)| n).collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(t.newest(0).len(), 0);
     }
 }

@@ -212,8 +212,9 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Begins with the signature.
+    /// Begins with the signature. All that is not written is zeros, whatever was in `buffer`.
     pub fn new(buffer: &'a mut [u8]) -> Self {
+        buffer.fill(0);
         let mut writer = Self { buffer, used: 0 };
         writer.put(&SIGNATURE);
         writer
@@ -297,12 +298,13 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let mut buffer = [0; 128];
+        let mut buffer = [0xA5; 256];
         let mut writer = Writer::new(&mut buffer);
         let line = Line { stream: 1, queue: 0x500, ..Line::default() };
         writer.section(kind::HEAD, 3, [0x141, 6, NO_NODE]);
         writer.section(kind::NOW, 9, [2].into_iter().chain(line.words()));
         assert_eq!(writer.used(), 8 + 4 * 8 + 10 * 8);
+        assert!(buffer[8 + 14 * 8..].iter().all(|byte| *byte == 0), "what lies behind the blob's end");
         let rest = buffer.strip_prefix(&SIGNATURE).expect("a signature");
         let read: Vec<_> = sections(rest).collect();
         assert_eq!(read.len(), 2);
@@ -320,12 +322,14 @@ mod tests {
     #[test]
     fn a_blob_that_is_cut_says_what_is_missing() {
         for room in 0..64 {
-            let mut buffer = [0; 64];
+            let mut buffer = [0xA5; 64];
             let mut writer = Writer::new(&mut buffer[..room]);
             writer.section(kind::HEAD, 5, [1, 2, 3, 4, 5]);
             writer.section(kind::CENSUS, 1, [6]);
             let used = writer.used();
             assert!(used <= room);
+            // A word that has no room is not begun.
+            assert!(buffer[room / 8 * 8..room].iter().all(|byte| *byte == 0), "{room}");
             let Some(rest) = buffer[..room].strip_prefix(&SIGNATURE) else {
                 assert!(room < 8);
                 continue;

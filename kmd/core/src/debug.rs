@@ -73,11 +73,11 @@ pub fn collect<P: Platform>(started: &Started<P>, about: &About, buffer: &mut [u
     // CAST: eight.
     blob.section(kind::CENSUS, counts.len() as u32, counts.map(|count| count.load(Ordering::Relaxed)));
     for (ordinal, node) in (0..).zip(gpu.nodes.iter()) {
-        let skipped = node.trace.last().count().saturating_sub(EVENTS);
-        let events = node.trace.last().skip(skipped).take(EVENTS);
-        let words = events.flat_map(|(number, event, argument)| [number, event as u64, argument]);
+        // One look: the engine adds events meanwhile.
+        let events = node.trace.newest(EVENTS);
         // CAST: at most three words for each event.
-        let count = 1 + 3 * node.trace.last().count().min(EVENTS) as u32;
+        let count = 1 + 3 * events.len() as u32;
+        let words = events.flat_map(|(number, event, argument)| [number, event.into(), argument]);
         blob.section(kind::TRACE, count, [ordinal].into_iter().chain(words));
     }
     queues(gpu, false, &mut blob);
@@ -161,15 +161,29 @@ fn fences<P: Platform>(gpu: &Gpu<P>, blob: &mut Writer<'_>) {
 /// Why the driver takes which context for the one that timed out ([`gpu_wire::debug_blob::WHY`]), the context, and what
 /// it runs.
 fn guilty<P: Platform>(gpu: &Gpu<P>, node: Option<NodeOrdinal>) -> [u64; 3] {
-    let Some(node) = node.and_then(|node| gpu.nodes.get(node.index())) else { return [4, 0, 0] };
+    let Some(ordinal) = node else { return [4, 0, 0] };
+    let Some(node) = gpu.nodes.get(ordinal.index()) else { return [4, 0, 0] };
     let (now, stuck) = node.board.now();
     let line = named(gpu, now);
+    let line = if gpu.mutation.is(Mutation::NamesAnother) { another(gpu, ordinal, line) } else { line };
     match (now.stream, node.is_wedged(), stuck) {
         (_, true, _) => [3, line.context, line.value],
         (0, ..) => [0, 0, 0],
         (_, _, true) => [2, line.context, line.value],
         _ => [1, line.context, line.value],
     }
+}
+
+/// For a mutation: the line with another context of the node's queues.
+fn another<P: Platform>(gpu: &Gpu<P>, node: NodeOrdinal, line: Line) -> Line {
+    let contexts = gpu.slots.plates().filter_map(|(_, words)| match Plate::read(&words) {
+        Some(Plate::Queue(state)) if state.node == u64::from(node.0) => {
+            gpu.slots.handle(SlotId::unpack(state.turn.context))
+        }
+        _ => None,
+    });
+    let context = contexts.filter(|context| *context != line.context).last().unwrap_or(line.context);
+    Line { context, ..line }
 }
 
 /// The line with the OS's handles in place of slots; 0 for what is gone.

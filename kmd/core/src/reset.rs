@@ -130,13 +130,16 @@ pub fn dependent_nodes<P: Platform>(started: &Started<P>, node: NodeOrdinal) -> 
     if node.index() >= started.gpu.nodes.len() { Err(Error::InvalidParameter) } else { Ok(1 << node.0) }
 }
 
-/// Whether the engine answers: it has no preemption that it has not answered, and no request to hold.
+/// Returns whether the engine makes progress, as far as it was asked to: it has not stopped answering, and owes no
+/// answer to a preemption while it has packets. A preemption of a node without packets is answered by the next step.
+///
+/// Source: `DXGK_ENGINESTATUS`, Responsive.
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for a node that does not exist.
 pub fn is_responsive<P: Platform>(started: &Started<P>, node: NodeOrdinal) -> Result<bool> {
     let node = started.gpu.nodes.get(node.index()).ok_or(Error::InvalidParameter)?;
-    Ok(!node.packets.with(|p| p.is_preempting() && p.is_busy()))
+    Ok(!node.is_wedged() && !node.packets.with(|p| p.is_preempting() && p.is_busy()))
 }
 
 /// Adapter reset, first half: everything stops. Must succeed, and returns when every engine has let go: the OS frees

@@ -6,6 +6,7 @@ use super::super::{Played, Scene, Setup, Stage, same};
 use super::hardware::{ACTIVE, controller, force, recovered, works};
 use super::held::Spinner;
 use super::hog::Loop;
+use super::named::{contexts, notes};
 use super::{Hog, Raw, client, is_lost, stubborn, victim};
 use crate::decode::decode;
 use crate::wrap::{machine, own};
@@ -96,9 +97,19 @@ pub(super) fn sizes(stage: &Stage) -> Played {
 
 /// Payloads that are not there, that this driver knows, that are shorter and longer, and of other types.
 pub(super) fn payloads(stage: &Stage) -> Played {
-    stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "runs")?;
-        let queue = rig.device.queue(0, 64 << 10, if stage.rung() == 0 { FP_QUEUE_KERNEL_MODE } else { 0 }, 0)?;
+    stage.play(Setup::default().with_driver(notes), |scene| {
+        let kernel = if stage.rung() == 0 { FP_QUEUE_KERNEL_MODE } else { 0 };
+        let open = |name: &str| -> anyhow::Result<_> {
+            let rig = Rig::open(scene, name)?;
+            let queue = rig.device.queue(0, 64 << 10, kernel, 0)?;
+            let made = contexts(scene, 0).last().context("a context")?.os;
+            Ok((rig, queue, made))
+        };
+        // Contexts of the same node that have nothing to run, one before the one that runs and one behind it.
+        let before = open("before")?;
+        let (rig, queue, runs) = open("runs")?;
+        let behind = open("behind")?;
+        ensure!(before.2 != runs && behind.2 != runs, "contexts {:#x}, {runs:#x}, {:#x}", before.2, behind.2);
         let run = Loop::new(&rig)?;
         queue.run(|list| list.indirect(run.address, run.length))?;
         run.begins(scene)?;
@@ -123,7 +134,8 @@ pub(super) fn payloads(stage: &Stage) -> Played {
                 if kind == of_engine && before.len() >= known {
                     // hContext is the record's last member; nothing else is the driver's to write.
                     let context = known - 8..known;
-                    ensure!(after[context.clone()] != [0; 8], "{what}: the context is not named");
+                    let named = after[context.clone()].first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+                    ensure!(named == runs as u64, "{what}: context {named:#x} is named, {runs:#x} runs");
                     before[context.clone()].copy_from_slice(&after[context]);
                 }
                 ensure!(before == after, "{what}: it was written to");

@@ -6,6 +6,7 @@ use super::super::rig::{Rig, endless};
 use super::super::stage::PATIENCE;
 use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use super::hog::Loop;
+use super::named::{Made, contexts, notes};
 use super::{client, stubborn};
 use crate::wrap::theirs;
 use anyhow::{Context, ensure};
@@ -16,7 +17,7 @@ use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::{STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
     D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_TDRDBGCTRL_ESCAPE, D3DKMT_TDRDBGCTRLTYPE,
-    NTSTATUS,
+    DXGK_INTERRUPT_TYPE as Type, NTSTATUS,
 };
 
 /// State ACTIVE, as the user-mode driver's number.
@@ -258,6 +259,9 @@ pub(super) fn forced(stage: &Stage) -> Played {
                 matches!(step, Step::ResetEngine(STATUS_SUCCESS, _) | Step::ResetHwEngine(STATUS_SUCCESS, 1))
             };
             ensure!(last.has(reset), "{last}");
+            // A preemption in the ordinary course is not what the reset is for.
+            let timeout = |step: &Step| matches!(step, Step::PreemptionTried(_) | Step::TimeoutDetected);
+            ensure!(!last.has(timeout), "{last}");
             works(scene).with_context(|| format!("behind the reset of node {node}"))?;
         }
         same("the escape for the adapter", force(&control, None), STATUS_SUCCESS)?;
@@ -327,10 +331,32 @@ wddm_abi::win_extern! {
     }
 }
 
-/// At the device's level: an interrupt of node 0 for a monitored fence.
-fn interrupts() {
+/// What a driver may say of a hardware-scheduled engine.
+const KINDS: [Type; 7] = [
+    Type::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED,
+    Type::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED,
+    Type::DXGK_INTERRUPT_HWQUEUE_PAGE_FAULTED,
+    Type::DXGK_INTERRUPT_SUSPEND_CONTEXT_COMPLETED,
+    Type::DXGK_INTERRUPT_GPU_ENGINE_TIMEOUT,
+    Type::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE,
+    Type::DXGK_INTERRUPT_SCHEDULING_LOG_INTERRUPT,
+];
+
+/// At the device's level: an interrupt of node 0, for the suspension of `late` where it is one for that.
+fn interrupts(kind: Type, late: Made) {
     let mut data = wddm_abi::DXGKARGCB_NOTIFY_INTERRUPT_DATA::zeroed();
-    data.InterruptType = wddm_abi::DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_MONITORED_FENCE_SIGNALED;
+    data.InterruptType = kind;
+    match kind {
+        Type::DXGK_INTERRUPT_SUSPEND_CONTEXT_COMPLETED => {
+            let part = data.SuspendContextCompleted_mut();
+            part.hContext = core::ptr::with_exposed_provenance_mut(late.os);
+            part.ContextSuspendFence = late.suspension;
+        }
+        Type::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE => {
+            data.EngineStateChange_mut().NewState = wddm_abi::DXGK_ENGINE_STATE::DXGK_ENGINE_STATE_HUNG;
+        }
+        _ => {}
+    }
     let device = crate::wrap::interface().DeviceHandle;
     theirs!(DxgkCbNotifyInterrupt(device, &raw mut data));
     theirs!(DxgkCbQueueDpc(device));
@@ -344,20 +370,36 @@ fn hang_a_queue(scene: &Scene) -> Played {
     scene.until("the loss of the device that hangs", || Ok(rig.device.state()?.execution != ACTIVE))
 }
 
-/// The driver interrupts for the engine while that is quiet: what it would do is done here, at the device's level.
+/// The driver interrupts for the engine while that is quiet, for whatever it may: what it would do is done here, at the
+/// device's level. Nothing comes of it, neither another reset nor the end of a suspension.
 pub(super) fn early_interrupt(stage: &Stage) -> Played {
+    KINDS.into_iter().try_for_each(|kind| early(stage, kind).with_context(|| format!("{kind:?}")))
+}
+
+fn hears_and_notes(table: &mut wddm_abi::DRIVER_INITIALIZATION_DATA) {
+    hears_interrupts(table);
+    notes(table);
+}
+
+fn early(stage: &Stage, kind: Type) -> Played {
     let gate = Gate::default();
-    let setup = stubborn().resets(1).with_driver(hears_interrupts).breaks(&["DXG-INT-AFTER-RESET"]);
+    let setup = stubborn().resets(1).with_driver(hears_and_notes).breaks(&["DXG-INT-AFTER-RESET"]);
     stage.play(setup.windows(|windows| windows.gates.quiet = Some(gate.clone())), |scene| {
         std::thread::scope(|scope| -> Played {
             let hang = scope.spawn(|| hang_a_queue(scene));
             let came = scene.until("the reset", || Ok(gate.came() == 1));
-            let interrupted = scene.world.os.hold_interrupts(scene.adapter(), interrupts);
+            let late = contexts(scene, 0).into_iter().rev().find(|one| one.suspension != 0);
+            let interrupted = late.and_then(|late| {
+                let f = || interrupts(kind, late);
+                scene.world.os.hold_interrupts(scene.adapter(), f)
+            });
             gate.let_through();
             hang.join().map_err(|_| anyhow::anyhow!("a panic"))??;
-            interrupted.context("no interrupt is connected")?;
+            interrupted.context("no context is suspended, or no interrupt connected")?;
             came
         })?;
+        let recovery = recovered(scene, 1)?.remove(0);
+        ensure!(recovery.has(|step| *step == Step::ResetHwEngine(STATUS_SUCCESS, 1)), "{recovery}");
         let found = super::violation(scene, "DXG-INT-AFTER-RESET")?;
         same("bug check", (found.code, found.params[0]), (0x119, 0x10))
     })

@@ -25,3 +25,21 @@ fn what_the_driver_took_goes_on_where_ids_wrap() {
     state.took(0);
     assert_eq!(state.taken, 0);
 }
+
+#[test]
+fn a_preemption_is_waited_on_once_more_where_its_time_is_over() {
+    let node = node();
+    let request = FIRST_ID + 1;
+    let known = || {
+        let state = node.state.lock();
+        (state.preempting, state.waited_on)
+    };
+    node.state.lock().preempting = Some((request, 100));
+    // A reset that is none of its own, in the middle of its time.
+    assert!(node.wait_on(150, 100));
+    assert_eq!(known(), (Some((request, 100)), None));
+    assert!(node.wait_on(200, 100));
+    assert_eq!(known(), (Some((request, 200)), Some(request)));
+    assert!(!node.wait_on(300, 100));
+    assert_eq!(known(), (None, Some(request)));
+}

@@ -18,6 +18,7 @@ mod packet_mode;
 mod packet_room;
 mod packets;
 mod preemption;
+mod replaced;
 mod rings;
 mod scheduling;
 mod scheduling_logs;
@@ -72,6 +73,7 @@ fn what_is_left_out_is_noticed() {
         (Mutation::HoldForgetsWakes, waking::an_engine_that_is_held_wakes_them_all),
         (Mutation::ReportsSuspensionsOfLost, limits::a_suspension_is_not_answered_behind_an_adapter_reset),
         (Mutation::HeldKeepsReports, limits::what_an_engine_held_with_is_over_when_the_adapters_reset_follows),
+        (Mutation::OldEngineGoesOn, replaced::an_engine_that_was_given_up_touches_nothing_when_it_comes_back),
         (Mutation::BacklogKeepsPackets, limits::ends_of_packets_that_had_no_room_are_over_with_a_reset),
     ];
     for (mutation, test) in rows {
