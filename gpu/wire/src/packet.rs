@@ -82,7 +82,7 @@ pub enum FaultKind {
     BadFlags = 3,
     /// An operand is misaligned, out of the 48-bit space, or two ranges overlap.
     BadOperand = 4,
-    /// The opcode is for paging buffers.
+    /// Not permitted here: the opcode is for paging buffers, or the signal for another node.
     NotPermitted = 5,
     /// No translation, or a store to a read-only page.
     Address = 6,

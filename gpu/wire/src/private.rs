@@ -1,8 +1,9 @@
 //! Private driver data: what travels through Dxgkrnl uninterpreted between the user-mode and the kernel-mode driver
 //! (SPEC §3).
 //!
-//! The kernel-mode driver reads a captured copy, checks [`MAGIC`], the version and every field, and refuses the call
-//! with `STATUS_INVALID_PARAMETER` (`STATUS_GRAPHICS_DRIVER_MISMATCH` for the version) when one is wrong.
+//! The kernel-mode driver reads a captured copy, checks every field, [`MAGIC`] and the version where the block has
+//! them, and refuses the call with `STATUS_INVALID_PARAMETER` (`STATUS_GRAPHICS_DRIVER_MISMATCH` for the version) when
+//! one is wrong.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 

@@ -2,7 +2,7 @@
 //! functions over loom's atomics. Each contract is also broken once, and loom must see it: a test that cannot fail
 //! proves nothing.
 //!
-//! The search has no bound: all of it takes some seconds.
+//! The search has no bound: all of it takes a minute or two.
 
 #![expect(unsafe_code, reason = "the host's mapping type must exist, though none is made")]
 
