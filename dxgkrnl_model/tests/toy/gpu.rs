@@ -318,7 +318,7 @@ fn late(toy: &Toy) -> bool {
 fn suspensions(toy: &Toy, engine: usize) -> bool {
     let mut state = toy.state();
     let own = &state.engines[engine];
-    if own.node_hung || now() < own.rests || toy.is("suspend-ack") {
+    if own.node_hung || own.stopped || now() < own.rests || toy.is("suspend-ack") {
         return false;
     }
     let mut done = Vec::new();
