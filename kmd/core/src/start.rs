@@ -375,7 +375,8 @@ pub(crate) fn replace_engine<P: Platform>(irql: &Passive, started: &Started<P>, 
 #[inline(never)]
 fn start_engines<P: Platform>(irql: &Passive, platform: &P, started: &Shared<Started<P>>) -> Result<()> {
     let gpu = &started.gpu;
-    started.threads.with(|t| t.try_reserve_exact(NODE_COUNT + 2)).map_err(|_| Error::NoMemory)?;
+    // With a place for another engine of each node, so that the first that is given another needs none.
+    started.threads.with(|t| t.try_reserve_exact(2 * NODE_COUNT + 2)).map_err(|_| Error::NoMemory)?;
     let standing = Standing::new(platform, &started.plan, &started.settings);
     started.standing.with(|known| *known = Some(standing));
     for node in 0..NODE_COUNT {

@@ -169,7 +169,8 @@ fn asked_behind_a_reset(stage: &Stage) -> Played {
             let (_memory, address, length) = endless(&rig.device)?;
             queue.run(|list| list.indirect(address, length))?;
             scene.until("the loss of the device", || Ok(rig.device.state()?.execution != 1))?;
-            same("adapter resets", scene.calls("DxgkDdiResetFromTimeout"), round)?;
+            // The device is marked in front of it.
+            scene.until("the adapter's reset", || Ok(scene.calls("DxgkDdiResetFromTimeout") == round))?;
             ensure!(scene.calls("DxgkDdiQueryCurrentFence") >= round, "DxgkDdiQueryCurrentFence was not called");
         }
         Ok(())
