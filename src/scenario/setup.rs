@@ -102,11 +102,13 @@ impl Setup {
         self
     }
 
-    /// The case causes so many resets, by an engine that hangs: it comes off no endless command buffer.
+    /// The case causes so many resets, by an engine that hangs: it comes off no endless command buffer. Nor does it
+    /// pause then: a reset of an engine that does has nothing to cut off.
     #[must_use]
     pub fn resets(mut self, count: u64) -> Self {
         self.resets = count;
-        self.setting("PreemptInBuffers", u32::from(count == 0))
+        let setup = self.setting("PreemptInBuffers", u32::from(count == 0));
+        if count == 0 { setup } else { setup.setting("EngineShare", 100) }
     }
 
     /// With a driver that is wrong on purpose, in functions that stand before those of its table.

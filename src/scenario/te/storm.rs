@@ -279,8 +279,6 @@ pub fn play(stage: &Stage, storm: Storm) -> Played {
     let setup = Setup::default().windows(|windows| windows.tdr.process_limit = u32::MAX);
     let mut happened = 0;
     let setup = setup.resets(storm.engines + storm.adapters).setting("PreemptInBuffers", storm.preempts.into());
-    // Nor does it pause: a reset of an engine that does has nothing to cut off.
-    let setup = setup.setting("EngineShare", 100);
     stage
         .play(setup, |scene| {
             let control = controller(scene)?;
