@@ -91,7 +91,7 @@ pub const CASES: &[Case] = &[
         )
     },
     Case {
-        // Doorbells stay CONNECTED, so that nobody asks for it.
+        // Doorbells stay CONNECTED: the call is not asked for.
         needs: Some(("IdleMilliseconds", 0)),
         ..case(
             "DB-13",

@@ -8,6 +8,7 @@ use std::ffi::{CString, c_char, c_void};
 use std::iter::once;
 use std::os::windows::ffi::OsStrExt;
 use std::path::Path;
+use std::process::ExitCode;
 use std::ptr;
 use std::time::Duration;
 use umd_core::ffi::FpUmdTable;
@@ -161,5 +162,25 @@ impl Process for This {
         let handle = ptr::with_exposed_provenance_mut(event as usize);
         // SAFETY: any handle value may be passed; one that is not open is refused.
         unsafe { CloseHandle(handle) };
+    }
+}
+
+/// NAME=NUMBER, as the programs' option `--setting` takes it.
+///
+/// # Errors
+/// Another form.
+pub fn setting(text: &str) -> Result<(String, u32)> {
+    let (name, value) = text.split_once('=').context("NAME=NUMBER")?;
+    Ok((name.to_owned(), value.parse()?))
+}
+
+/// How a program ends: 0 where all held, 1 where something did not, 2 behind an error, which it prints.
+pub fn exit(program: &str, held: Result<bool>) -> ExitCode {
+    match held {
+        Ok(held) => u8::from(!held).into(),
+        Err(error) => {
+            eprintln!("{program}: {error:#}");
+            2.into()
+        }
     }
 }

@@ -392,10 +392,13 @@ impl Device {
     pub(crate) fn drain(self: &Arc<Self>, until: Ticks) {
         let began = self.adapter().kernel().now();
         let contexts = self.hw_contexts();
-        let queues: Vec<_> = contexts.iter().flat_map(|context| context.queues()).collect();
-        let queues: Vec<_> = queues.into_iter().map(|queue| (queue.progress().value(), queue)).collect();
-        let is_done = |(before, queue): &(u64, Arc<HwQueue>)| queue.drain((began, *before), until);
-        if queues.iter().filter(|queue| !is_done(queue)).count() != 0 {
+        let with_progress = |queue: Arc<HwQueue>| (queue.progress().value(), queue);
+        let queues: Vec<_> = contexts.iter().flat_map(|context| context.queues()).map(with_progress).collect();
+        let mut is_done = true;
+        for (before, queue) in queues {
+            is_done &= queue.drain((began, before), until);
+        }
+        if !is_done {
             self.fail(DeviceState::Stopped);
         }
         for context in contexts {

@@ -101,7 +101,8 @@ const OWN: &[Scenario] = &[
     },
     Scenario {
         id: "PT-16",
-        title: "a client that is ended leaves a process behind, which holds all of its files: its end comes all the same",
+        title: "a client that is ended leaves a process behind, which holds all of its files: its end comes \
+                all the same",
         source: "User-mode work submission, Abnormal process termination",
         play: attack::left_behind,
     },

@@ -26,7 +26,8 @@ const NEEDS: &[Need] = &[
     (0, "it is about the start, the stop, or one DDI that every rung has", &[
         "ST-01", "ST-02", "ST-05", "ST-07", "ST-41", "ST-42", "ST-43", "ST-50", "ST-54", "ST-55", "ST-56",
         "ST-57", "ST-58", "ST-59", "ST-60", "ST-61", "ST-62", "ST-63", "ST-64", "ST-65", "ST-66", "ST-68",
-        "ST-69", "ST-70", "ST-71", "ST-72", "ST-80", "ST-81", "ST-82", "ST-83", "ST-84", "ST-85", "ST-86", "ST-87", "ST-88", "ST-89",
+        "ST-69", "ST-70", "ST-71", "ST-72", "ST-80", "ST-81", "ST-82", "ST-83", "ST-84", "ST-85", "ST-86", "ST-87",
+        "ST-88", "ST-89",
         "DD-01", "DD-02", "DD-03", "DD-04", "DD-08", "DD-09", "DD-10", "DD-12", "DD-13",
         "DD-15", "DD-17", "DD-19", "DD-22",
     ]),
@@ -59,7 +60,8 @@ const NEEDS: &[Need] = &[
     (2, "it makes native fences", &[
         "NF-01", "NF-03", "NF-04", "NF-06", "NF-07", "NF-08", "NF-09", "NF-10", "NF-11", "NF-13", "NF-15",
         "NF-16", "NF-17", "NF-18", "NF-19", "NF-20", "NF-22", "NF-23", "NF-24", "NF-25", "NF-26", "NF-27",
-        "NF-28", "NF-29", "NF-30", "NF-31", "WS-24", "WS-27", "MR-04", "MR-14", "MR-16", "MR-18", "MR-19", "MR-20", "MR-21", "DB-36",
+        "NF-28", "NF-29", "NF-30", "NF-31", "WS-24", "WS-27", "MR-04", "MR-14", "MR-16", "MR-18", "MR-19", "MR-20",
+        "MR-21", "DB-36",
         "XA-01", "XA-02", "XA-03", "XA-06", "XA-07", "XA-09", "XA-10", "XA-13", "XA-14", "XA-17", "MF-09",
         "MF-16", "BI-08", "CL-10", "CL-13", "CL-14", "CL-20",
     ]),
@@ -72,8 +74,10 @@ const NEEDS: &[Need] = &[
     (3, "it makes a queue for doorbells: its probes, its second kind of queue, or its rings", &[
         "WS-21", "WS-23", "DB-01", "DB-02", "DB-03", "DB-04", "DB-05", "DB-06", "DB-07", "DB-08", "DB-10",
         "DB-11", "DB-12", "DB-13", "DB-14", "DB-16", "DB-18", "DB-19", "DB-20", "DB-22", "DB-25", "DB-26",
-        "DB-29", "DB-30", "DB-32", "DB-33", "DB-34", "DB-35", "DB-37", "DB-38", "DB-39", "DB-40", "DB-41", "DB-42", "DB-43", "DB-44",
-        "DB-61", "DB-62", "DB-63", "DB-64", "DB-65", "DB-66", "DB-67", "DB-68", "DB-69", "DB-45", "DB-46", "DB-47", "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-04", "BI-05", "BI-06", "BI-09",
+        "DB-29", "DB-30", "DB-32", "DB-33", "DB-34", "DB-35", "DB-37", "DB-38", "DB-39", "DB-40", "DB-41", "DB-42",
+        "DB-43", "DB-44",
+        "DB-61", "DB-62", "DB-63", "DB-64", "DB-65", "DB-66", "DB-67", "DB-68", "DB-69", "DB-45", "DB-46", "DB-47",
+        "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-04", "BI-05", "BI-06", "BI-09",
         "BI-10", "BI-11", "BI-43", "BI-45", "BI-46", "BI-49", "BI-50", "ST-67", "ST-90", "DD-05", "DD-07",
         "DD-14", "DD-16", "DD-18", "DD-20", "DD-21",
     ]),
@@ -82,7 +86,8 @@ const NEEDS: &[Need] = &[
         "LB-16", "LB-17", "LB-18", "LB-19", "LB-20", "LB-21", "LB-22", "LB-23", "LB-24", "DD-06",
     ]),
     (3, "its clients are Linux processes with doorbells, whose pages and connections it looks at", &[
-        "PT-01", "PT-02", "PT-03", "PT-04", "PT-05", "PT-06", "PT-08", "PT-11", "PT-12", "PT-13", "PT-14", "PT-15", "PT-16",
+        "PT-01", "PT-02", "PT-03", "PT-04", "PT-05", "PT-06", "PT-08", "PT-11", "PT-12", "PT-13", "PT-14", "PT-15",
+        "PT-16",
     ]),
     (3, "it climbs the rungs itself, from the highest down", &["ST-03", "ST-51", "ST-52", "ST-53"]),
 ];

@@ -134,7 +134,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-12",
-        title: "an engine that stops answering: its reset fails, the adapter is reset and gives the node another engine",
+        title: "an engine that stops answering: its reset fails, the adapter is reset and gives the node another \
+                engine",
         source: "TDR changes in Windows 8, failure; DXGK_TDR_TYPE, ENGINE_TIMEOUT_PROMOTED",
         play: hardware::wedged,
     },
@@ -146,7 +147,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-15",
-        title: "an interrupt of an engine, of whatever kind, between its reset and its resumption is bug check 0x119, 0x10",
+        title: "an interrupt of an engine, of whatever kind, between its reset and its resumption is bug \
+                check 0x119, 0x10",
         source: "bug check 0x119; DxgkDdiResetHwEngine, Remarks",
         play: hardware::early_interrupt,
     },
@@ -436,8 +438,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-85",
-        title: "an engine's thread stays in the kernel, and the driver does not know: the engine's reset fails, and the \
-                adapter's, or the stop, ends when the engine has let go",
+        title: "an engine's thread stays in the kernel, and the driver does not know: the engine's reset fails, and \
+                the adapter's, or the stop, ends when the engine has let go",
         source: "TDR changes in Windows 8, failure; DxgkDdiResetFromTimeout, Remarks (access to memory stops)",
         play: unsaid::stuck,
     },

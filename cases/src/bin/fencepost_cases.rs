@@ -4,11 +4,11 @@
 
 #[cfg(windows)]
 mod program {
-    use anyhow::{Context, Result};
+    use anyhow::Result;
     use clap::Parser;
     use portable_cases::System as _;
     use portable_cases::submission::{CASES, Case, find};
-    use portable_cases::windows::Windows;
+    use portable_cases::windows::{Windows, setting};
     use serde::Serialize;
     use std::path::PathBuf;
     use std::time::{Duration, Instant};
@@ -49,11 +49,6 @@ mod program {
         mode: &'static str,
         rung: u32,
         results: Vec<Verdict>,
-    }
-
-    fn setting(text: &str) -> Result<(String, u32)> {
-        let (name, value) = text.split_once('=').context("NAME=NUMBER")?;
-        Ok((name.to_owned(), value.parse()?))
     }
 
     /// The cases that a name asks for.
@@ -109,13 +104,7 @@ mod program {
 
 #[cfg(windows)]
 fn main() -> std::process::ExitCode {
-    match program::run() {
-        Ok(held) => u8::from(!held).into(),
-        Err(error) => {
-            eprintln!("fencepost_cases: {error:#}");
-            2.into()
-        }
-    }
+    portable_cases::windows::exit("fencepost_cases", program::run())
 }
 
 #[cfg(not(windows))]

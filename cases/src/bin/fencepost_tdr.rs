@@ -8,7 +8,7 @@ mod program {
     use clap::Parser;
     use portable_cases::System as _;
     use portable_cases::jobs::{JOBS, Job, REQUIREMENT, find};
-    use portable_cases::windows::Windows;
+    use portable_cases::windows::{Windows, setting};
     use serde::Serialize;
     use std::collections::BTreeMap;
     use std::path::PathBuf;
@@ -63,11 +63,6 @@ mod program {
         tdr_delay: u64,
         settings: BTreeMap<String, u32>,
         results: Vec<Verdict>,
-    }
-
-    fn setting(text: &str) -> Result<(String, u32)> {
-        let (name, value) = text.split_once('=').context("NAME=NUMBER")?;
-        Ok((name.to_owned(), value.parse()?))
     }
 
     /// What a job came to: a word, and why.
@@ -136,13 +131,7 @@ mod program {
 
 #[cfg(windows)]
 fn main() -> std::process::ExitCode {
-    match program::run() {
-        Ok(held) => u8::from(!held).into(),
-        Err(error) => {
-            eprintln!("fencepost_tdr: {error:#}");
-            2.into()
-        }
-    }
+    portable_cases::windows::exit("fencepost_tdr", program::run())
 }
 
 #[cfg(not(windows))]

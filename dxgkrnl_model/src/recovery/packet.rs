@@ -133,7 +133,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     let what = What::PacketEngine { node: node.ordinal };
     let recovers = adapter.tdr.alone(adapter);
     let record = Record::begin(adapter, what, reason);
-    // Others are asked for by somebody: whether a preemption is under way by chance is nothing to them.
+    // A reset for another reason has not tried a preemption: one that is under way is so by chance.
     let timed_out = matches!(reason, Reason::Preemption | Reason::Dependent);
     if let Some(request) = node.packet.preempting().filter(|_| timed_out) {
         record.step(Step::PreemptionTried(request));

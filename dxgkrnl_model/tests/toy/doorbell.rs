@@ -157,7 +157,7 @@ fn connect(toy: &std::sync::Arc<Toy>, key: usize) -> Option<usize> {
     // What was published while it was disconnected is looked for.
     (bell.seen, bell.rang) = (0, true);
     drop(state);
-    // The last pages of the mutant's doorbell would be another's, or nobody's.
+    // The last pages of the mutant's doorbell would lie behind its memory.
     Some(if toy.is("db-address-end") { pages_end(toy, address, bytes) - 4096 } else { address })
 }
 

@@ -95,7 +95,7 @@ impl<H: Host> Gpu<H> {
     }
 
     /// A queue has another first ring.
-    pub fn show_ring(&self, queue: &Queue<H>, binding: Option<Binding>) {
+    pub(crate) fn show_ring(&self, queue: &Queue<H>, binding: Option<Binding>) {
         let (ring, bytes) = binding.map_or((0, 0), |binding| (binding.ring.0, binding.geometry.size()));
         self.slots.show(queue.slot, [(at::RING, ring), (at::BYTES, bytes)]);
     }

@@ -80,7 +80,7 @@ impl Trace {
     }
 
     /// As [`last`](Self::last), the `limit` newest of them at most, with the number of their kind. Which ones, and so
-    /// how many, is settled by this call: the engine goes on beside whoever reads them.
+    /// how many, is settled by this call: the engine adds events while they are read.
     pub fn newest(&self, limit: usize) -> impl ExactSizeIterator<Item = (u64, u8, u64)> {
         let end = self.next.load(Ordering::Acquire);
         // CAST: at most the capacity.

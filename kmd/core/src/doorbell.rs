@@ -44,7 +44,7 @@ use wddm_abi::{D3DDDI_DOORBELLSTATUS, ntstatus};
 const PATIENCE: u64 = 5_000_000;
 
 /// A connection that waits looks once in a millisecond. One that has not for this part of a second is being kept from
-/// running, and keeps nobody else waiting. TIMEOUT: 20 milliseconds.
+/// running, and keeps no other waiting. TIMEOUT: 20 milliseconds.
 const AWAY: u64 = 50;
 
 /// How long a destruction waits for a thread that is taking the doorbell away, in units of 100 ns. TIMEOUT: 3 seconds,
@@ -143,14 +143,13 @@ impl<P: Platform> Doorbell<P> {
             device.adopt(Tag::Doorbell, handle, Self::destroy).inspect_err(|_| drop(handle.take::<Self>()))?;
             // In one section: a destruction beside this sets aside its own ring, or none.
             let is_bound = queue.doorbells.with(|doorbells| {
-                let is_bound = !resizes || queue.engine.resize(binding);
                 if !resizes {
-                    queue.engine.bind(Some(binding));
+                    started.gpu.bind(&queue.engine, Some(binding));
+                } else if !queue.engine.resize(binding) {
+                    return false;
                 }
-                if is_bound {
-                    doorbells.newest = key;
-                }
-                is_bound
+                doorbells.newest = key;
+                true
             });
             if !is_bound {
                 device.disown(handle);
@@ -165,8 +164,6 @@ impl<P: Platform> Doorbell<P> {
         if resizes {
             // What is left in the old ring goes on, whether or not the new doorbell is connected.
             started.gpu.make_ready(&queue.engine);
-        } else {
-            started.gpu.show_ring(&queue.engine, Some(binding));
         }
         let reply = DoorbellReply {
             token: gpu_engine::gpu::token(queue.engine.slot).get(),

@@ -24,7 +24,7 @@
 //!
 //! Connections that must wait have an order ([`Turn`]): as many may take a place as there are places to be had, in the
 //! order in which they came, so that none that comes later passes one that waits. The OS's thread of one that waits may
-//! be kept from running: while it does not look, it keeps nobody else waiting, and it has its turn when it looks again.
+//! be kept from running: while it does not look, it keeps no other waiting, and it has its turn when it looks again.
 //! A doorbell that has a place is connected to it out of turn.
 //!
 //! Source: *User-mode work submission*; `DxgkCbDisconnectDoorbell`.
@@ -129,7 +129,7 @@ struct Waiting {
 pub struct Turn {
     /// The number that it has since it must wait.
     number: Option<u64>,
-    /// A connection that waits and has not looked for so many ticks keeps nobody else waiting.
+    /// A connection that waits and has not looked for so many ticks keeps no other waiting.
     away: u64,
 }
 
@@ -345,7 +345,10 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
 
     /// The connection of `turn` has ended, whatever came of it.
     pub fn leave(&self, mut turn: Turn) {
-        self.places.with(|places| places.leave(&mut turn));
+        // One that had not to wait is in no list: a connection takes the lock once.
+        if turn.number.is_some() {
+            self.places.with(|places| places.leave(&mut turn));
+        }
     }
 
     /// How many places there are.

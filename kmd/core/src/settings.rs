@@ -100,8 +100,8 @@ settings! {
             "dedicated doorbells in the pool; when they run out, one is taken from the queue that has executed \
             nothing for longest, of a process with more than its share if there is one";
         doorbell_pages: u64, "DoorbellPages", Values::Between(1, 4), 1,
-            "pages of a physical doorbell, as `DoorbellSizeInBytes` says: the first holds the word that is rung, in the \
-            others nothing is looked at. Every page is cleared for a new owner";
+            "pages of a physical doorbell, as `DoorbellSizeInBytes` says: the first holds the word that is rung, in \
+            the others nothing is looked at. Every page is cleared for a new owner";
         doorbells_per_process: u64, "DoorbellsPerProcess", Values::Between(0, 256), 0,
             "dedicated doorbells that a process may keep while another wants one; 0: an even share, the pool over the \
             processes that have or want one. While no other wants one, a process may have all";

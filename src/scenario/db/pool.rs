@@ -30,7 +30,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "DB-69",
-        title: "a doorbell of several pages: all of them are dummy pages, or the doorbell's, and hold nothing of others",
+        title: "a doorbell of several pages: all of them are dummy pages, or the doorbell's, and hold nothing of \
+                others",
         source: "DXGK_USERMODESUBMISSION_CAPS, DoorbellSizeInBytes; User-mode work submission, Discovery",
         play: several_pages,
     },
@@ -142,7 +143,7 @@ fn of_pages(scene: &Scene, model: u32, count: usize) -> Played {
         0 => ensure!(!others.iter().any(|page| pages.contains(page)), "dedicated: {pages:?} and {others:?}"),
         _ => same("global: the pages of both", &others, &pages)?,
     }
-    // What is no word that is rung, nobody minds.
+    // Only the first word is rung: nothing looks at the others.
     words().skip(1).try_for_each(|at| one.store(first.bell.doorbell + at, 0x5EC2E7))?;
     for queue in [&first, &second] {
         run(scene, queue)?;

@@ -25,8 +25,10 @@ use crate::word::{Ordering, Word};
 const LOOKS: u32 = 64;
 /// What such a look counts for, in bytes moved.
 const LOOK_COST: u64 = 350;
-/// Each so manieth look is one at the node's doorbells as well, and counts for so much more for each of them.
-const DOORBELLS: (u32, u64) = (8, 50);
+/// Looks of which the last one goes through the node's doorbells as well.
+const LOOKS_PER_ROUND: u32 = 8;
+/// What it counts for more for each doorbell, in bytes moved.
+const DOORBELL_COST: u64 = 50;
 
 impl<H: Host> Core<H> {
     /// A wait that is not met begins: looks at the value for a while, and parks the queue.
@@ -65,15 +67,15 @@ impl<H: Host> Core<H> {
                     || !self.schedule.is_empty()
                     || !self.arriving.is_empty()
                     || !node.arrivals.is_empty()
-                    || (looked.is_multiple_of(DOORBELLS.0) && self.watch.has_rung(&gpu.doorbells))
+                    || (looked.is_multiple_of(LOOKS_PER_ROUND) && self.watch.has_rung(&gpu.doorbells))
             };
             if met || is_needed() {
                 break;
             }
             core::hint::spin_loop();
         }
-        let rounds = u64::from(looked / DOORBELLS.0);
-        self.tlb.work += LOOK_COST * u64::from(looked) + rounds * DOORBELLS.1 * self.watch.looked_at() as u64;
+        let doorbells = u64::from(looked / LOOKS_PER_ROUND) * self.watch.looked_at() as u64;
+        self.tlb.work += LOOK_COST * u64::from(looked) + DOORBELL_COST * doorbells;
         if met {
             bump(&node.counters.waits_met);
             exec.synced = Some(Synced::Wait(Some((wait.observed, gpu.host.clock()))));

@@ -22,6 +22,24 @@ fn fill_mailbox(rig: &Rig) {
     }
 }
 
+/// A context of node 0 is suspended, and the engine has no room for the answer.
+fn suspended_without_room(rig: &mut Rig) {
+    let q = rig.queue(0, 0);
+    rig.settle();
+    fill_mailbox(rig);
+    assert_eq!(rig.gpu.suspend(&q.queue.context, 1), Suspend::Pending);
+    rig.engines[0].step();
+}
+
+/// Has the engine of node 0 hold, for its own reset or for that of the adapter.
+fn hold(rig: &mut Rig, is_adapter_reset: bool) {
+    let gpu = rig.gpu.clone();
+    gpu.nodes[0].loses_everything.store(is_adapter_reset, Ordering::Release);
+    gpu.command(0, Control::Hold);
+    while rig.engines[0].step() != Step::Held {}
+    gpu.nodes[0].loses_everything.store(false, Ordering::Release);
+}
+
 fn has_suspension(rig: &Rig) -> bool {
     rig.drain().iter().any(|(_, notice)| matches!(notice, Notice::ContextSuspended { .. }))
 }
@@ -72,16 +90,9 @@ pub fn a_suspension_of_a_context_that_a_reset_takes_is_not_answered() {
 pub fn a_suspension_is_not_answered_behind_an_adapter_reset() {
     for is_adapter_reset in [true, false] {
         let mut rig = Rig::new();
-        let q = rig.queue(0, 0);
-        rig.settle();
-        fill_mailbox(&rig);
-        assert_eq!(rig.gpu.suspend(&q.queue.context, 1), Suspend::Pending);
-        rig.engines[0].step();
         let gpu = rig.gpu.clone();
-        gpu.nodes[0].loses_everything.store(is_adapter_reset, Ordering::Release);
-        gpu.command(0, Control::Hold);
-        while rig.engines[0].step() != Step::Held {}
-        gpu.nodes[0].loses_everything.store(false, Ordering::Release);
+        suspended_without_room(&mut rig);
+        hold(&mut rig, is_adapter_reset);
         rig.drain();
         gpu.command(0, Control::Run);
         rig.settle();
@@ -96,14 +107,9 @@ pub fn a_suspension_is_not_answered_behind_an_adapter_reset() {
 pub fn what_an_engine_held_with_is_over_when_the_adapters_reset_follows() {
     for follows in [true, false] {
         let mut rig = Rig::new();
-        let q = rig.queue(0, 0);
-        rig.settle();
-        fill_mailbox(&rig);
-        assert_eq!(rig.gpu.suspend(&q.queue.context, 1), Suspend::Pending);
-        rig.engines[0].step();
         let gpu = rig.gpu.clone();
-        gpu.command(0, Control::Hold);
-        while rig.engines[0].step() != Step::Held {}
+        suspended_without_room(&mut rig);
+        hold(&mut rig, false);
         if follows {
             gpu.nodes[0].loses_everything.store(true, Ordering::Release);
             gpu.command(0, Control::Hold);
@@ -135,10 +141,7 @@ pub fn ends_of_packets_that_had_no_room_are_over_with_a_reset() {
         }
         rig.settle_waiting();
         assert_eq!(gpu.nodes[0].packets.with(|q| q.fences()), (3, 3));
-        gpu.nodes[0].loses_everything.store(is_adapter_reset, Ordering::Release);
-        gpu.command(0, Control::Hold);
-        while rig.engines[0].step() != Step::Held {}
-        gpu.nodes[0].loses_everything.store(false, Ordering::Release);
+        hold(&mut rig, is_adapter_reset);
         let (aborted, gone) = gpu.nodes[0].packets.with(PacketQueue::reset);
         assert_eq!((aborted, gone.len()), (3, 0));
         // There is room now.

@@ -52,6 +52,19 @@ fn turn(rig: &mut Rig, other: &mut crate::support::TestQueue) {
     rig.engines[0].step();
 }
 
+/// A packet with the fence 5 that the preemption `request` has taken off in its middle: the words that it works on, and
+/// the packet as the OS keeps it.
+fn taken_off(rig: &mut Rig, request: u32) -> (Range, PacketSubmission<TestHost>) {
+    let (mut other, m, big) = (rig.queue(0, 1), rig.map(1, false), rig.map(BIG, false));
+    let first = long(rig, 5, m, big);
+    let kept = again(&first, 0);
+    submit(rig, first);
+    turn(rig, &mut other);
+    preempt(rig, request);
+    rig.settle();
+    (m, kept)
+}
+
 #[test]
 pub(crate) fn a_packet_that_is_taken_off_goes_on_under_another_fence() {
     let mut rig = Rig::new();
@@ -82,13 +95,7 @@ pub(crate) fn a_packet_that_is_taken_off_goes_on_under_another_fence() {
 #[test]
 fn a_packet_that_an_adapter_reset_came_behind_begins_anew() {
     let mut rig = Rig::new();
-    let (mut other, m, big) = (rig.queue(0, 1), rig.map(1, false), rig.map(BIG, false));
-    let first = long(&mut rig, 5, m, big);
-    let kept = again(&first, 0);
-    submit(&rig, first);
-    turn(&mut rig, &mut other);
-    preempt(&rig, 7);
-    rig.settle();
+    let (_, kept) = taken_off(&mut rig, 7);
     rig.gpu.lose_all();
     let back = &kept;
     let resets = rig.gpu.nodes[0].adapter_resets();
@@ -252,13 +259,7 @@ pub(crate) fn a_paging_packet_that_comes_back_does_not_run_the_fences_back() {
 #[test]
 fn what_is_taken_back_may_be_claimed_again_at_once() {
     let mut rig = Rig::new();
-    let (mut other, m, big) = (rig.queue(0, 1), rig.map(1, false), rig.map(BIG, false));
-    let first = long(&mut rig, 5, m, big);
-    let kept = again(&first, 0);
-    submit(&rig, first);
-    turn(&mut rig, &mut other);
-    preempt(&rig, 6);
-    rig.settle();
+    let (m, kept) = taken_off(&mut rig, 6);
     rig.drain();
     // It waits, and is taken back.
     let back = again(&kept, 7);

@@ -2,6 +2,7 @@
 //! that come back to other tables, more flushes than the board holds, ids that wrap.
 
 use crate::packet_mode::{packet_of, rig_frame};
+use crate::preemption::endless;
 use crate::stretches::{progress, queue as warm, store};
 use crate::support::{Rig, TestHost};
 use gpu_engine::engine::Step;
@@ -208,9 +209,8 @@ fn a_hang_without_room_is_not_told_behind_the_reset() {
     let gpu = rig.gpu.clone();
     gpu.hang_after.store(1, Ordering::Relaxed);
     let mut q = rig.queue(0, 0);
-    let code = rig.map(1, false);
-    let jump = packet::Indirect { address: code.va.0, length: 24 }.to_packet();
-    code.bytes.write(jump.as_bytes());
+    let to = rig.map(1, false).va;
+    let jump = endless(&mut rig, to);
     rig.settle();
     for _ in 0..CAPACITY {
         assert!(gpu.nodes[0].mailbox.push(Notice::SchedulingLog));
@@ -252,9 +252,8 @@ fn an_engine_that_cannot_rest_does_not_hang() {
     let gpu = rig.gpu.clone();
     gpu.hang_after.store(1, Ordering::Relaxed);
     let mut q = rig.queue(0, 0);
-    let code = rig.map(1, false);
-    let jump = packet::Indirect { address: code.va.0, length: 24 }.to_packet();
-    code.bytes.write(jump.as_bytes());
+    let to = rig.map(1, false).va;
+    let jump = endless(&mut rig, to);
     q.submit(&[jump]);
     std::thread::scope(|s| {
         s.spawn(|| while rig.engines[0].step() != Step::Held {});
