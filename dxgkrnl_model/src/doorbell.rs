@@ -332,12 +332,13 @@ impl Doorbell {
         if let Some(exposed) = &self.secondary {
             is_away &= self.rotate(exposed, None);
         }
+        if state.status != ABORT {
+            self.set_status(&mut state, status);
+        }
+        drop(state);
         if !is_away && let Some(process) = self.queue.context().device().process().process() {
             // It keeps a page that is to be another's.
             process.nt().end_separate();
-        }
-        if state.status != ABORT {
-            self.set_status(&mut state, status);
         }
         true
     }

@@ -149,9 +149,9 @@ impl Commands {
             }
     }
 
-    /// Waits until everything is done, `over` says that it is over, or nothing has been done for `standstill`: a buffer
-    /// that comes off its engine whenever it is asked to, and never ends, is no timeout, and is given up. `false`: it
-    /// is given up.
+    /// Waits until everything is done, `over` says that it is over, nothing has been done for `standstill`, or it is
+    /// `until`: a buffer that comes off its engine whenever it is asked to, and never ends, is no timeout, and is given
+    /// up. `false`: it is given up.
     ///
     /// Chosen: no page says how long the destruction of a context waits for work whose engine answers.
     ///

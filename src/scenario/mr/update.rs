@@ -135,9 +135,12 @@ pub(super) fn batches(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let rig = Rig::open(scene, "client")?;
         let peek = rig.peek()?;
-        let fences: Vec<_> = (0..8).map(|_| rig.fence(0, true)).collect::<Result<_>>()?;
-        for (round, any) in [(1, false), (2, true), (3, false)] {
-            let all: Vec<_> = fences.iter().zip(0..).map(|(fence, n)| (fence, round * 100 + n)).collect();
+        let eight = || (0..8).map(|_| rig.fence(0, true)).collect::<Result<Vec<_>>>();
+        for any in [false, true, false] {
+            // Fences of its own: a thread that ended a wait of an earlier round may still bring that round's fences up
+            // to date, each in a call of its own.
+            let fences = eight()?;
+            let all: Vec<_> = fences.iter().zip(100..).collect();
             let before = (scene.calls(UPDATE_MONITORED), scene.calls(UPDATE_CURRENT));
             let wait = rig.wait(&all, any)?;
             same("updates of MonitoredValue for eight waits", scene.calls(UPDATE_MONITORED) - before.0, 1)?;
@@ -150,7 +153,8 @@ pub(super) fn batches(stage: &Stage) -> Played {
             }
         }
         // Each of them, as the driver wrote it.
-        let all: Vec<_> = fences.iter().zip(0..).map(|(fence, n)| (fence, 1000 + n)).collect();
+        let fences = eight()?;
+        let all: Vec<_> = fences.iter().zip(1000..).collect();
         let wait = rig.wait(&all, false)?;
         for (fence, value) in &all {
             same("MonitoredValue", peek.monitored(scene, fence)?, value - 1)?;
