@@ -107,8 +107,9 @@ impl<H: Host> Processor<'_, '_, H> {
                 Effect::Nothing
             }
             Packet::Indirect(b) => {
+                let buffer = Buffer::new(GpuVa(b.address), b.length)?;
                 bump(&self.mmu.bus.counters.indirects);
-                Effect::Jump(Buffer::new(GpuVa(b.address), b.length)?)
+                Effect::Jump(buffer)
             }
             Packet::FenceWait(b) => self.fence_wait(job, aligned(b.fence, 8)?, b.value)?,
             Packet::FenceSignal(b) => self.fence_signal(job, aligned(b.fence, 8)?, b.value)?,

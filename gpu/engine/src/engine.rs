@@ -238,7 +238,8 @@ impl<H: Host> Core<H> {
             watched: WatchedPointers::new(),
             schedule: Schedule::new(node)?,
             waking: Waking::new(),
-            flushed: 0,
+            // What an engine before it has acknowledged stays so: this one has nothing mapped.
+            flushed: gpu.nodes[node].flushed.load(Ordering::Acquire),
             gives_back: false,
             looks_again: false,
             running: None,
@@ -256,8 +257,7 @@ impl<H: Host> Core<H> {
 
     fn step(&mut self, gpu: &Gpu<H>) -> Step {
         let node = &gpu.nodes[self.node];
-        let is_given_up = node.incarnation() != self.incarnation && !gpu.mutation.is(Mutation::OldEngineGoesOn);
-        if self.wedged && is_given_up {
+        if self.wedged && self.is_given_up(gpu) {
             // Another engine has the node, and its event: this one comes back late, and ends.
             return Step::Stopped;
         }
@@ -265,6 +265,7 @@ impl<H: Host> Core<H> {
             // It is not waited for: what is mapped would outlive the memory. Nor is anything else of the node touched,
             // which another engine may have by now.
             self.tlb.clear();
+            self.scratch.let_go();
             node.wedge(self.incarnation);
             return Step::Waiting;
         }
@@ -316,10 +317,15 @@ impl<H: Host> Core<H> {
         self.run(gpu, node, &queue)
     }
 
+    /// Returns whether another engine has the node by now.
+    fn is_given_up(&self, gpu: &Gpu<H>) -> bool {
+        gpu.nodes[self.node].incarnation() != self.incarnation && !gpu.mutation.is(Mutation::OldEngineGoesOn)
+    }
+
     fn attend_alone(&mut self, gpu: &Gpu<H>) -> Option<Step> {
         let node = &gpu.nodes[self.node];
         if self.wedged {
-            return Some(Step::Waiting);
+            return Some(if self.is_given_up(gpu) { Step::Stopped } else { Step::Waiting });
         }
         node.awake();
         self.take_work(node);
