@@ -129,6 +129,9 @@ mod tests {
         assert_eq!(Pte(VALID | 1 << 4).as_leaf(), None);
         assert_eq!(Pte(VALID | READ_ONLY).as_table(), None);
         assert_eq!(Pte(VALID | 1 << 63).as_table(), None);
+        for bit in 52..64 {
+            assert_eq!(Pte(VALID | 1 << bit).as_leaf(), None, "bit {bit}");
+        }
     }
 
     #[test]

@@ -139,6 +139,7 @@ mod tests {
         assert_eq!(Geometry::new(5000), Err(GeometryError::NotPowerOfTwo));
         assert_eq!(Geometry::new(2048), Err(GeometryError::SizeOutOfRange));
         assert_eq!(Geometry::new(MAX_SIZE * 2), Err(GeometryError::SizeOutOfRange));
+        assert_eq!([MIN_SIZE, MAX_SIZE].map(|size| Geometry::new(size).unwrap().size()), [MIN_SIZE, MAX_SIZE]);
         assert_eq!(Geometry::new(u64::MAX), Err(GeometryError::NotPowerOfTwo));
     }
 

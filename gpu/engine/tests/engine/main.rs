@@ -18,6 +18,7 @@ mod packet_mode;
 mod packet_room;
 mod packets;
 mod preemption;
+mod promises;
 mod replaced;
 mod rings;
 mod scheduling;

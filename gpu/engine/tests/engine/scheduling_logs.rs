@@ -66,6 +66,54 @@ fn a_context_that_is_found_at_once_was_ready() {
     assert_eq!(entries(log), [(0xA0, READY), (0xA0, RUNNING), (0xA0, IDLE)]);
 }
 
+/// The same while another queue waits for its turn.
+#[test]
+fn a_context_that_is_found_at_once_beside_others_was_ready() {
+    let mut rig = Rig::new();
+    let (mut a, mut b) = (named(&mut rig, 0, 0xA0), named(&mut rig, 1, 0xB0));
+    let (log, work) = (rig.map(1, false).bytes, store(&mut rig));
+    a.submit(&[work]);
+    rig.engines[0].step();
+    rig.gpu.nodes[0].scheduling.set(log, 100, u32::MAX).unwrap();
+    a.publish(&[work]);
+    b.publish(&[work]);
+    rig.gpu.make_ready(&b.queue);
+    rig.settle();
+    let mut of_a = entries(log);
+    of_a.retain(|(handle, _)| *handle == 0xA0);
+    assert_eq!(of_a, [(0xA0, READY), (0xA0, RUNNING), (0xA0, IDLE)]);
+}
+
+/// A queue is ready from the moment at which it is made so, also where its engine sleeps.
+#[test]
+fn a_queue_that_is_made_ready_for_a_sleeping_engine_is_ready_at_once() {
+    let mut rig = Rig::new();
+    let mut a = named(&mut rig, 0, 0xA0);
+    let (log, work) = (rig.map(1, false).bytes, store(&mut rig));
+    rig.settle();
+    rig.cool();
+    rig.gpu.nodes[0].scheduling.set(log, 100, u32::MAX).unwrap();
+    a.publish(&[work]);
+    assert!(rig.engines[0].prepare_sleep());
+    rig.gpu.make_ready(&a.queue);
+    assert_eq!(entries(log), [(0xA0, READY)]);
+}
+
+/// The entry that interrupts is the first of two that are written together.
+#[test]
+fn the_entry_that_interrupts_takes_no_other_along() {
+    let mut rig = Rig::new();
+    let mut a = named(&mut rig, 0, 0xA0);
+    let (log, work) = (rig.map(1, false).bytes, store(&mut rig));
+    a.submit(&[work]);
+    rig.engines[0].step();
+    rig.gpu.nodes[0].scheduling.set(log, 100, 1).unwrap();
+    a.publish(&[work]);
+    rig.settle();
+    assert_eq!(entries(log), [(0xA0, READY), (0xA0, RUNNING), (0xA0, IDLE)]);
+    assert_eq!(rig.drain(), [(0, Notice::SchedulingLog)]);
+}
+
 #[test]
 fn a_context_that_waits_has_work_and_does_not_run() {
     let mut rig = Rig::new();

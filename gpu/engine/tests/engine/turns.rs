@@ -12,7 +12,7 @@ use gpu_engine::schedule::{Times, Turns};
 use gpu_engine::shared::Shared;
 use gpu_engine::trace::Event;
 use gpu_engine::word::Ordering;
-use gpu_wire::packet::{Encoded, Privilege};
+use gpu_wire::packet::{self, Encoded, Privilege};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -303,6 +303,33 @@ fn until_preempted(rig: &mut Rig, high: &TestQueue, low: &TestQueue) -> u64 {
         }
     }
     panic!("it is never preempted");
+}
+
+/// A stream that is between two packets of its ring has come to an end: whoever it gives way to runs at once, and not
+/// behind a grace period in which nobody runs.
+#[test]
+fn a_stream_between_two_packets_has_no_grace_period() {
+    let (mut rig, _) = timed();
+    rig.gpu.policy.set_times(2, Times { quantum: 0, process_grace: 0, grace: 1_000 * MS });
+    let (focus, normal) = (rig.context(0), stranger(&rig));
+    assert!(focus.set_properties(&rig.gpu.policy, &in_band(2)));
+    let high = late(&mut rig, &focus, &[Encoded::nop(8)]);
+    let mut low = rig.queue_of(&normal, 0);
+    let m = rig.map(1, false);
+    let arrived = Arc::new(AtomicU64::new(0));
+    // It arrives while the first packet is executed. No two of these are executed between two looks.
+    arrives_at(rig.gpu.clone(), high.queue.clone(), 0, 1, arrived.clone());
+    low.submit(&vec![packet::Timestamp { address: m.va.0 }.to_packet(); 100]);
+    let mut turns = 0;
+    while high.queue.packets.load(Ordering::Relaxed) == 0 {
+        rig.engines[0].step();
+        turns += 1;
+        assert!(turns < 10, "nobody runs");
+    }
+    assert_ne!(arrived.load(Ordering::Relaxed), 0);
+    assert!(low.queue.packets.load(Ordering::Relaxed) < 100, "it never gave way");
+    rig.settle();
+    assert_eq!(low.queue.packets.load(Ordering::Relaxed), 100);
 }
 
 /// What must give way to a higher band, a process or a context has the grace period of that to come to an end; then it

@@ -1,4 +1,5 @@
 extern crate std;
+use std::vec;
 use std::vec::Vec;
 
 use super::*;
@@ -43,6 +44,32 @@ fn every_packet_decodes_to_itself_and_no_other_length() {
             assert_eq!(r, Err(FaultKind::BadLength), "opcode {:#x} length {wrong}", header.opcode);
         }
     }
+}
+
+/// A NOP may be as long as a ring's padding; everything else is a packet's length at most.
+#[test]
+fn lengths_end_at_their_limits() {
+    let check = |opcode, length| Header { opcode, flags: 0, length }.check_length(u64::MAX);
+    assert_eq!(check(opcode::NOP, MAX_NOP_SIZE), Ok(MAX_NOP_SIZE.into()));
+    assert_eq!(check(opcode::NOP, MAX_NOP_SIZE + 8), Err(FaultKind::BadLength));
+    assert_eq!(check(opcode::STORE, MAX_SIZE as u32), Ok(MAX_SIZE as u64));
+    assert_eq!(check(opcode::STORE, MAX_SIZE as u32 + 8), Err(FaultKind::BadLength));
+}
+
+/// The entries of a TABLE_WRITE are as many as it says, no fewer and no more.
+#[test]
+fn a_table_write_has_the_entries_that_it_counts() {
+    let written = |count| Encoded::table_write(Pte(0x1001), 0, vec![Pte::INVALID; count]);
+    let head = written(2);
+    for count in [1, 3] {
+        // The head of one of two entries, before other entries than two.
+        let other = written(count);
+        let (bytes, entries) = (other.as_bytes().to_vec(), head.as_bytes().len() - 2 * 8);
+        let mut bytes = bytes;
+        bytes[HEADER_SIZE..entries].copy_from_slice(&head.as_bytes()[HEADER_SIZE..entries]);
+        assert_eq!(Packet::decode(&bytes, Privilege::Paging), Err(FaultKind::BadLength), "{count} entries");
+    }
+    assert!(Packet::decode(head.as_bytes(), Privilege::Paging).is_ok());
 }
 
 #[test]
