@@ -131,6 +131,16 @@ mod tests {
         assert!(late * 12 >= all, "{late} of {all}, and not a tenth");
     }
 
+    /// Of a step that reaches over the end of a period, what lies in front of that is not work of the next.
+    #[test]
+    fn work_counts_in_the_period_that_it_was_done_in() {
+        let mut duty = Duty::new(Periods::new(FREQUENCY, 90), 0);
+        duty.waited(40 * MS);
+        assert_eq!(duty.worked(101 * MS), None);
+        duty.waited(191 * MS);
+        assert_eq!(duty.worked(192 * MS), None, "it worked for two milliseconds of this period");
+    }
+
     #[test]
     fn a_pause_ends_with_the_period() {
         let mut duty = Duty::new(Periods::new(FREQUENCY, 90), 0);

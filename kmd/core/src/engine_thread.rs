@@ -262,3 +262,29 @@ impl Rest {
         PAUSE << (self.looks.saturating_sub(spins) / LOOKS).min(most)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_begin_anew_with_a_new_watch() {
+        let mut rest = Rest { looks: 100_000, ..Rest::default() };
+        assert_eq!(rest.pause(SPINS, Watched::WritePointers), PAUSE << WRITE_POINTERS);
+        assert_eq!(rest.pause(SPINS, Watched::Doorbells), PAUSE << DOORBELLS);
+        rest.sees(0, SPINS);
+        assert_eq!(rest.pause(SPINS, Watched::WritePointers), PAUSE << WRITE_POINTERS, "nothing has changed");
+        for changes in [1, 2] {
+            rest.looks = 100_000;
+            rest.sees(changes, SPINS);
+            assert_eq!(rest.pause(SPINS, Watched::WritePointers), PAUSE, "a watch has begun");
+        }
+    }
+
+    #[test]
+    fn an_idle_engine_asks_once_in_each_patience() {
+        let mut rest = Rest::default();
+        let asked = [100, 150, 200, 250, 300].map(|now| rest.asks(now, 100));
+        assert_eq!(asked, [None, None, Some(100), None, Some(200)]);
+    }
+}

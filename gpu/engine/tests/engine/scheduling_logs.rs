@@ -104,11 +104,12 @@ fn a_queue_that_is_made_ready_for_a_sleeping_engine_is_ready_at_once() {
 fn the_entry_that_interrupts_takes_no_other_along() {
     let mut rig = Rig::new();
     let mut a = named(&mut rig, 0, 0xA0);
-    let (log, work) = (rig.map(1, false).bytes, store(&mut rig));
-    a.submit(&[work]);
+    let (log, fence) = (rig.map(1, false).bytes, rig.fence());
+    let signal = |value| packet::Encoded::fence_signal(fence.current.va, value);
+    a.submit(&[signal(1)]);
     rig.engines[0].step();
     rig.gpu.nodes[0].scheduling.set(log, 100, 1).unwrap();
-    a.publish(&[work]);
+    a.publish(&[signal(2)]);
     rig.settle();
     assert_eq!(entries(log), [(0xA0, READY), (0xA0, RUNNING), (0xA0, IDLE)]);
     assert_eq!(rig.drain(), [(0, Notice::SchedulingLog)]);
