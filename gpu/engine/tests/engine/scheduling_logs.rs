@@ -76,8 +76,7 @@ fn a_context_that_is_found_at_once_beside_others_was_ready() {
     rig.engines[0].step();
     rig.gpu.nodes[0].scheduling.set(log, 100, u32::MAX).unwrap();
     a.publish(&[work]);
-    b.publish(&[work]);
-    rig.gpu.make_ready(&b.queue);
+    b.submit(&[work]);
     rig.settle();
     let mut of_a = entries(log);
     of_a.retain(|(handle, _)| *handle == 0xA0);
@@ -105,7 +104,8 @@ fn the_entry_that_interrupts_takes_no_other_along() {
     let mut rig = Rig::new();
     let mut a = named(&mut rig, 0, 0xA0);
     let (log, fence) = (rig.map(1, false).bytes, rig.fence());
-    let signal = |value| packet::Encoded::fence_signal(fence.current.va, value);
+    let (fence, index_hint) = (fence.current.va.0, u32::MAX);
+    let signal = |value| packet::FenceLogged { fence, value, fence_handle: 0x40, index_hint }.to_packet();
     a.submit(&[signal(1)]);
     rig.engines[0].step();
     rig.gpu.nodes[0].scheduling.set(log, 100, 1).unwrap();
