@@ -62,12 +62,13 @@ fn an_endless_loop_keeps_nobody_else_from_being_suspended() {
         }
         assert_eq!(gpu.suspend(&bad.queue.context, 1), Suspend::Pending);
         assert_eq!(gpu.suspend(&good.queue.context, 2), Suspend::Pending);
-        while gpu.nodes[0].mailbox.is_empty() {
+        while gpu.nodes[0].mailbox.is_empty() || !gpu.nodes[0].board.now().1 {
             std::thread::yield_now();
         }
         gpu.command(0, Control::Hold);
     });
     assert_eq!(rig.drain(), [(0, Notice::ContextSuspended { context: good.queue.context.slot, fence: 2 })]);
+    assert!(!gpu.nodes[0].board.now().1, "debug information says that what has come off cannot");
 }
 
 /// Queues that were made ready and destroyed stand in the list until the engine comes round; another queue has its
