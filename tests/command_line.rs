@@ -401,6 +401,30 @@ fn a_setting_reaches_a_driver_that_is_checked() {
 }
 
 #[test]
+fn the_list_of_cases_can_be_a_file() {
+    let json = tempfile::NamedTempFile::new().expect("a file");
+    let path = json.path().display().to_string();
+    let output = fencepost(&["scenario", "CL", "--list", "--json", &path]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let value: Value = serde_json::from_slice(&std::fs::read(json.path()).expect("read")).expect("JSON");
+    let cases = value["cases"].as_array().expect("cases");
+    assert!(cases.len() > 10 && cases.iter().all(|case| case["title"] != "" && case["source"] != ""), "{cases:?}");
+    assert_eq!(cases[0]["id"], "CL-01");
+}
+
+/// What a setting is called a fault for is a value that injects one: not its default.
+#[test]
+fn the_default_of_a_fault_is_none() {
+    for (value, named) in [(1, false), (0, true)] {
+        let setting = format!("PreemptInBuffers={value}");
+        let output = fencepost(&["scenario", "CL-01", "--native", "--setting", &setting]);
+        let said = text(&output.stdout);
+        assert_eq!(said.contains("faults that are injected: PreemptInBuffers=0"), named, "{said}");
+        assert_eq!(said.contains("faults that are injected"), named, "{said}");
+    }
+}
+
+#[test]
 fn the_results_of_cases_say_under_what_they_were_played() {
     let json = tempfile::NamedTempFile::new().expect("a file");
     let path = json.path().display().to_string();

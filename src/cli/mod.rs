@@ -118,10 +118,11 @@ impl Settings {
     }
 }
 
-/// The settings that inject a fault, in words; `None` without any.
+/// The settings that inject a fault, in words; `None` without any. The default of each injects none.
 fn faults(settings: &[Assignment]) -> Option<String> {
-    let injects = |name: &str| fencepost::setting::find(name).is_some_and(|setting| setting.part == Part::Fault);
-    let faults: Vec<_> = settings.iter().filter(|(name, value)| injects(name) && *value != 0).collect();
+    let of = |name: &str| fencepost::setting::find(name).filter(|setting| setting.part == Part::Fault);
+    let injects = |name: &str, value| of(name).is_some_and(|setting| setting.default != value);
+    let faults: Vec<_> = settings.iter().filter(|(name, value)| injects(name, *value)).collect();
     let words: Vec<_> = faults.iter().map(|(name, value)| format!("{name}={value}")).collect();
     (!words.is_empty()).then(|| words.join(", "))
 }

@@ -33,7 +33,7 @@ pub struct Arguments {
     family: Family,
     #[command(flatten)]
     settings: Settings,
-    /// Write the results to this file
+    /// Write the results, or with --list the cases, to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -46,6 +46,20 @@ struct Report {
     windows: String,
     settings: BTreeMap<String, u64>,
     results: Vec<Outcome>,
+}
+
+/// What `--list` writes.
+#[derive(Serialize)]
+struct List {
+    schema: u32,
+    cases: Vec<Listed>,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    id: &'static str,
+    title: &'static str,
+    source: &'static str,
 }
 
 /// The groups, a line each.
@@ -79,12 +93,16 @@ impl Arguments {
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let settings = arguments.settings.checked()?;
     let cases = arguments.cases()?;
-    if arguments.list {
-        print!("{}", list(&cases));
-        return Ok(true);
-    }
     if let Some(path) = &arguments.json {
         check_writable(path)?;
+    }
+    if arguments.list {
+        print!("{}", list(&cases));
+        if let Some(path) = &arguments.json {
+            let cases = cases.iter().map(|case| Listed { id: case.id, title: case.title, source: case.source });
+            write_json(path, &List { schema: 1, cases: cases.collect() })?;
+        }
+        return Ok(true);
     }
     let form = arguments.mode.form()?;
     // CAST: hundreds.
