@@ -220,3 +220,21 @@ fn a_flush_of_a_range_leaves_no_table_mapped() {
     assert!(rig.gpu.flush_done(flush));
     assert_eq!(rig.gpu.host.mappings.load(Ordering::Relaxed), 0);
 }
+
+/// An interrupt that is lost, as in a reset, is raised again also where the thread that asks for that is faster than
+/// the engine that raised it.
+#[test]
+fn what_asks_for_an_interrupt_amid_another_gets_one() {
+    let mut rig = Rig::new();
+    let mut q = rig.queue(0, 0);
+    rig.settle();
+    let (gpu, asked) = (rig.gpu.clone(), AtomicU64::new(0));
+    *rig.gpu.host.on_interrupt.lock().unwrap() = Some(Box::new(move || {
+        if asked.fetch_add(1, Ordering::SeqCst) == 0 {
+            gpu.raise_again(0);
+        }
+    }));
+    q.submit(&[Encoded::new(0x7f, 0, &[])]);
+    rig.settle();
+    assert_eq!((q.fault(), rig.interrupts()), (Some(FaultKind::BadOpcode), 2));
+}
