@@ -128,6 +128,37 @@ fn an_answer_names_nothing_that_was_refused_behind_its_request() {
     }
 }
 
+/// What is submitted, and refused, behind a packet that was refused behind a preemption counts in its place.
+#[test]
+fn a_packet_behind_one_that_was_refused_behind_a_preemption_counts_as_completed() {
+    for refused_again in [false, true] {
+        let mut rig = Rig::new();
+        let (mut other, m, big) = (rig.queue(0, 1), rig.map(1, false), rig.map(BIG, false));
+        let first = long(&mut rig, 5, m, big);
+        submit(&rig, first);
+        turn(&mut rig, &mut other);
+        let back = rig.gpu.nodes[0].packets.with(|queue| queue.preempt(10));
+        rig.gpu.nodes[0].packets.with(|queue| (queue.give_back(back), queue.refuse(11, &rig.gpu.mutation)));
+        let behind = packet_of(&mut rig, 12, false, &[Encoded::nop(8)]);
+        submit(&rig, behind);
+        if refused_again {
+            rig.gpu.nodes[0].packets.with(|queue| queue.refuse(13, &rig.gpu.mutation));
+        }
+        rig.gpu.ask_preempt(0);
+        rig.settle();
+        let told = [Notice::PacketPreempted { request: 10, completed: 4 }, Notice::PacketCompleted { fence: 12 }];
+        assert_eq!(rig.drain(), told.map(|notice| (0, notice)));
+        let last = if refused_again { 13 } else { 12 };
+        assert_eq!(rig.gpu.nodes[0].packets.with(|queue| queue.fences()), (last, last));
+        // What is taken back before it has begun leaves what was refused before it.
+        let behind = packet_of(&mut rig, 14, false, &[Encoded::nop(8)]);
+        submit(&rig, behind);
+        assert_eq!(preempt(&rig, 15), 1);
+        rig.settle();
+        assert_eq!(rig.drain(), [(0, Notice::PacketPreempted { request: 15, completed: last })]);
+    }
+}
+
 /// Preempted at every turn, and once more before it has begun again: each part of it runs once.
 #[test]
 fn a_packet_is_taken_off_as_often_as_the_os_wants() {
