@@ -239,7 +239,10 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     }
     others.retain(|_| !departs(Departure::LeavesDependents));
     for other in others {
-        recover(adapter, &other, Reason::Dependent);
+        // One that another of them takes along is over by then.
+        if other.packet.preempting_since().is_some() {
+            recover(adapter, &other, Reason::Dependent);
+        }
     }
     node.packet.changed.notify(adapter.kernel());
     adapter.scheduler.kick(adapter);

@@ -11,8 +11,8 @@ use super::{Hog, Raw, client, is_lost, stubborn, victim};
 use crate::decode::decode;
 use crate::wrap::{machine, own};
 use anyhow::{Context, ensure};
-use dxgkrnl_model::adapter::DebugQuestion;
-use dxgkrnl_model::personality::Gate;
+use dxgkrnl_model::adapter::{DebugQuestion, PacketEvent};
+use dxgkrnl_model::personality::{Gate, SECOND};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -174,12 +174,14 @@ pub(super) fn guilty(stage: &Stage) -> Played {
             "guilty                  runs, was asked to come off, and cannot".to_owned(),
             format!("node that timed out     {node}"),
             format!("  runs packet           {fence:#x}, 0 wait"),
+            format!("  value                 {fence:#x}"),
             format!("value {fence:#x}, next packet at "),
         ] {
             ensure!(text.contains(&line), "no '{line}' in\n{text}");
         }
         Ok(())
     })?;
+    packets_of(stage, node).context("what is said of packets")?;
     if stage.rung() == 0 {
         return Ok(());
     }
@@ -202,6 +204,51 @@ pub(super) fn guilty(stage: &Stage) -> Played {
         let buffer = run.address..run.address + run.length;
         ensure!(buffer.contains(&next), "the next packet is at {next:#x}, the loop in {buffer:#x?}");
         Ok(())
+    })
+}
+
+/// One packet is done, one runs, and one waits: the blob says which.
+fn packets_of(stage: &Stage, node: u32) -> Played {
+    // Nothing preempts the node, and takes back what waits.
+    let setup = stubborn().windows(|windows| {
+        (windows.tdr.delay, windows.preemption.in_ordinary_use) = (30 * SECOND, false);
+        windows.preemption.in_flight = 4;
+    });
+    stage.play(setup, |scene| {
+        let raw = client(scene, "packets")?;
+        let hog = Hog::new(scene, &raw, &[node])?;
+        let flights = || {
+            let journal = scene.adapter().packet_journal(node);
+            let of = |event: &PacketEvent| match event {
+                PacketEvent::Submitted { id, .. } => Some(*id),
+                _ => None,
+            };
+            journal.iter().filter_map(of).collect::<Vec<_>>()
+        };
+        hog.short(node, 0)?;
+        scene.until("a packet", || hog.has_ended(0))?;
+        hog.spin(node, 1)?;
+        hog.begins(scene, 1)?;
+        let before = flights();
+        hog.short(node, 2)?;
+        scene.until("a packet that waits", || Ok(flights().len() > before.len()))?;
+        let all = flights();
+        let [.., done, runs, waits] = all[..] else { anyhow::bail!("packets {all:x?}") };
+        same("what was handed in behind the one that runs", all.len(), before.len() + 1)?;
+        let lines = [
+            format!("  packets               last completed {done:#x}, reported {done:#x}, submitted {waits:#x}"),
+            format!("  runs packet           {runs:#x}, 1 wait"),
+        ];
+        // The packet that waits is handed in behind its entry into the journal.
+        let mut text = String::new();
+        scene.until("a blob of them", || {
+            let asked = scene.world.os.ask_for_debug_info(scene.adapter(), &mut question(0x141, 0x4000));
+            text = decode(&asked.1)?.text;
+            Ok(text.contains(&lines[1]))
+        })?;
+        ensure!(text.contains(&lines[0]), "no '{}' in\n{text}", lines[0]);
+        hog.end(1)?;
+        scene.until("the last packet", || hog.has_ended(2))
     })
 }
 
