@@ -489,6 +489,12 @@ pub(super) const CASES: &[Scenario] = &[
         play: old::says,
     },
     Scenario {
+        id: "TE-94",
+        title: "a fence that is signaled on an engine whose interrupts are ignored: its waiter is woken behind the reset",
+        source: "TDR changes in Windows 8, step 3 (the interrupts); that fences are looked at behind it is inferred",
+        play: late::fences,
+    },
+    Scenario {
         id: "TE-63",
         title: "the portable part of the kit's job of a long packet with a timeout",
         source: "WHLK, Long Running packet (TDR)",

@@ -103,6 +103,8 @@ struct State {
     waited_on: Option<u32>,
     /// Nothing is submitted, and the engine's interrupts are ignored: it is being reset.
     frozen: bool,
+    /// An interrupt that was ignored told of fences: they are looked at behind the reset.
+    unheard: bool,
     /// The last ids that resets have ended.
     lost: VecDeque<u32>,
     /// The last ids that the driver has refused.
@@ -193,6 +195,7 @@ impl PacketNode {
             giving_back: false,
             waited_on: None,
             frozen: false,
+            unheard: false,
             lost: VecDeque::new(),
             refused: VecDeque::new(),
             taken: FIRST_ID,
@@ -442,6 +445,18 @@ impl PacketNode {
     /// Whether the engine's interrupts are ignored: it is being reset.
     pub(crate) fn is_ignored(&self) -> bool {
         self.state.lock().frozen
+    }
+
+    /// An interrupt that is ignored tells of fences.
+    ///
+    /// IRQL: any.
+    pub(crate) fn leave_unheard(&self) {
+        self.state.lock().unheard = true;
+    }
+
+    /// Returns whether an interrupt that was ignored told of fences, and forgets it.
+    pub(crate) fn take_unheard(&self) -> bool {
+        std::mem::take(&mut self.state.lock().unheard)
     }
 
     /// The driver reported `id` as faulted: those before it are completed, it is taken out.
