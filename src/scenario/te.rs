@@ -495,6 +495,13 @@ pub(super) const CASES: &[Scenario] = &[
         play: late::fences,
     },
     Scenario {
+        id: "TE-95",
+        title: "what user mode is told of a packet that faults: the address, whether it was written to, and what was \
+                wrong",
+        source: "DXGKARGCB_NOTIFY_INTERRUPT_DATA, DmaPageFaulted; D3DKMT_DEVICEPAGEFAULT_STATE",
+        play: faults::told,
+    },
+    Scenario {
         id: "TE-63",
         title: "the portable part of the kit's job of a long packet with a timeout",
         source: "WHLK, Long Running packet (TDR)",
