@@ -4,8 +4,8 @@ use anyhow::{Result, anyhow, bail, ensure};
 use gpu_engine::counters::Totals;
 use gpu_engine::trace::Event;
 use gpu_wire::debug_blob::{
-    CONTROLS, ENDS, FenceState, LINE, Line, NAME, NO_NODE, OBJECTS, PHASES, QueueState, SIGNATURE, STREAMS, Section,
-    WHY, kind, sections,
+    CONTROLS, ENDS, FENCE, FenceState, LINE, Line, NAME, NO_NODE, OBJECTS, PHASES, QUEUE, QueueState, SIGNATURE,
+    STREAMS, Section, WHY, kind, sections,
 };
 use std::fmt::Write;
 
@@ -63,8 +63,17 @@ pub fn decode(blob: &[u8]) -> Result<Decoded> {
     for section in sections(rest) {
         let there = section.words().count();
         ensure!(there + section.missing <= MOST, "{DAMAGED}: a section of {} words", there + section.missing);
-        ensure!(!first || section.kind == kind::HEAD, "{DAMAGED}: it does not begin with its head");
+        ensure!(
+            first == (section.kind == kind::HEAD),
+            "{DAMAGED}: it {}",
+            match first {
+                true => "does not begin with its head",
+                false => "has two heads",
+            }
+        );
         first = false;
+        let words = there + section.missing;
+        ensure!(has_room(section.kind, words), "{DAMAGED}: a section of kind {} with {words} words", section.kind);
         end += 8 + there * 8;
         missing += section.missing * 8;
         tell(&section, &mut text)?;
@@ -82,6 +91,30 @@ pub fn decode(blob: &[u8]) -> Result<Decoded> {
         text.0.push_str("(the blob ends here)\n");
     }
     Ok(Decoded { text: text.0, missing })
+}
+
+/// Returns whether a section of that kind may have so many words, whether they are there or not. Of a kind that this
+/// command does not know, any number; no section has the kind 0, which is what lies behind a blob's end.
+fn has_room(of: u32, words: usize) -> bool {
+    match of {
+        0 => false,
+        kind::HEAD => words == 6,
+        kind::GUILTY => words == 3,
+        kind::NODE => words == 10,
+        kind::NOW | kind::LAST => words == 1 + LINE,
+        kind::COUNTERS => words == 1 + Totals::NAMES.len(),
+        kind::TRACE => words % 3 == 1,
+        kind::CENSUS => words == OBJECTS.len(),
+        kind::QUEUE => words == QUEUE,
+        kind::FENCE => words == FENCE,
+        _ => true,
+    }
+}
+
+/// Returns whether a word that is 0 or 1 is 1.
+fn flag(what: &str, word: u64) -> Result<bool> {
+    ensure!(word <= 1, "{DAMAGED}: {what} of {word:#x}");
+    Ok(word == 1)
 }
 
 #[derive(Default)]
@@ -116,12 +149,12 @@ fn tell(section: &Section<'_>, text: &mut Text) -> Result<()> {
             text.line("", "");
             text.line(&format!("node {node}"), words_of("phase", phase, &PHASES)?);
             text.line("  told to", words_of("control", control, &CONTROLS)?);
-            if wedged != 0 {
+            if flag("an engine that answers no more", wedged)? {
                 text.line("  answers", "no");
             }
             let packets = format!("last completed {completed:#x}, reported {reported:#x}, submitted {submitted:#x}");
             text.line("  packets", &packets);
-            if runs != 0 {
+            if flag("a packet that runs", runs)? {
                 text.line("  runs packet", &format!("{running:#x}, {waiting} wait"));
             }
         }
@@ -170,7 +203,7 @@ fn tell(section: &Section<'_>, text: &mut Text) -> Result<()> {
             if state.from_cpu != 0 {
                 text.line("  from the processor", &format!("{:#x}", state.from_cpu));
             }
-            if state.always_signaled != 0 {
+            if flag("a fence that is always signaled", state.always_signaled)? {
                 text.line("  waits for it", "pass: its device is in error");
             }
         }
@@ -201,6 +234,7 @@ fn tell_head(section: &Section<'_>, text: &mut Text) -> Result<()> {
 /// A queue, and its last turn. Of one that is done, or gave way, only the end and the ring's positions are new.
 fn tell_queue(state: &QueueState, text: &mut Text) -> Result<()> {
     let QueueState { number, node, flags, progress, ring, bytes, fence, wanted, turn } = *state;
+    ensure!(flags <= 3, "{DAMAGED}: flags of a queue of {flags:#x}");
     text.line("", "");
     let from = if flags & 1 == 0 { "the kernel" } else { "user mode" };
     let (queue, context) = (turn.queue, turn.context);
@@ -264,7 +298,7 @@ fn words_of(what: &str, word: u64, names: &[&'static str]) -> Result<&'static st
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gpu_wire::debug_blob::{FENCE, QUEUE, Writer};
+    use gpu_wire::debug_blob::Writer;
 
     fn head(halted: u64) -> [u64; 6] {
         [0x141, 6, 0, halted, 3, 1]
@@ -391,6 +425,52 @@ mod tests {
         assert!(decode(&longer).unwrap_err().to_string().contains("something behind"));
         let noise: Vec<u8> = (0..4096_u32).map(|n| (n.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
         assert!(decode(&[&SIGNATURE[..], &noise].concat()).is_err());
+    }
+
+    #[test]
+    fn a_section_has_the_words_of_its_kind_and_there_is_one_head() {
+        let with = |of: u32, words: &[u64]| {
+            let mut buffer = vec![0; 2048];
+            let mut writer = Writer::new(&mut buffer);
+            writer.section(kind::HEAD, 6, head(0));
+            writer.section(of, words.len() as u32, words.iter().copied());
+            decode(&buffer).map(|_| ()).map_err(|error| error.to_string())
+        };
+        let counters = vec![0; 1 + Totals::NAMES.len()];
+        let fitting: [(u32, &[u64]); 9] = [
+            (kind::GUILTY, &[0; 3]),
+            (kind::NODE, &[0; 10]),
+            (kind::NOW, &[0; 1 + LINE]),
+            (kind::LAST, &[0; 1 + LINE]),
+            (kind::COUNTERS, &counters),
+            (kind::TRACE, &[0]),
+            (kind::CENSUS, &[0; OBJECTS.len()]),
+            (kind::QUEUE, &[0; QUEUE]),
+            (kind::FENCE, &[0; FENCE]),
+        ];
+        for (of, words) in fitting {
+            assert_eq!(with(of, words), Ok(()), "kind {of}");
+            for wrong in [&words[1..], &[words, &[0]].concat()] {
+                let error = with(of, wrong).expect_err("a wrong length");
+                assert!(error.contains(&format!("a section of kind {of} with {} words", wrong.len())), "{error}");
+            }
+        }
+        assert!(with(kind::HEAD, &head(0)).unwrap_err().contains("has two heads"));
+        assert!(with(0, &[1]).unwrap_err().contains("a section of kind 0"));
+        assert!(
+            decode(&blob_with_head(&[0x141])).unwrap_err().to_string().contains("a section of kind 1 with 1 words")
+        );
+        let wedged = [0, 0, 0, 2, 0, 0, 0, 0, 0, 0];
+        assert!(with(kind::NODE, &wedged).unwrap_err().contains("answers no more of 0x2"));
+        assert!(with(kind::FENCE, &[0, 0, 0, 0, 7, 0]).unwrap_err().contains("always signaled of 0x7"));
+        let queue = QueueState { flags: 4, ..QueueState::default() };
+        assert!(with(kind::QUEUE, &queue.words()).unwrap_err().contains("flags of a queue of 0x4"));
+    }
+
+    fn blob_with_head(words: &[u64]) -> Vec<u8> {
+        let mut buffer = vec![0; 256];
+        Writer::new(&mut buffer).section(kind::HEAD, words.len() as u32, words.iter().copied());
+        buffer
     }
 
     #[test]

@@ -414,6 +414,16 @@ impl Adapter {
         result
     }
 
+    /// Takes the place of `ddi` among WDDM's levels for as long as `f` takes, which makes the call, and what must be
+    /// true of it when it begins: no reset of the adapter comes in between.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn in_place_of<R>(&self, ddi: &'static Ddi, f: impl FnOnce() -> R) -> R {
+        let _admission = self.admit(ddi);
+        let _inside = InDriver::new();
+        f()
+    }
+
     /// Calls a function that is not in the table, at level zero and PASSIVE_LEVEL.
     ///
     /// # Errors
@@ -422,7 +432,7 @@ impl Adapter {
         *self.calls.lock().ddis.entry(name).or_default() += 1;
         crate::sync::assert_free(name);
         let _admission = self.admission.shared(self.kernel());
-        let _inside = crate::sync::InDriver::new();
+        let _inside = InDriver::new();
         self.kernel().call_driver(name, f).map_err(|_| NoCall::Stopped)
     }
 

@@ -463,7 +463,7 @@ pub(crate) fn force(adapter: &Arc<Adapter>, node: Option<u32>) {
 }
 
 /// Stops at a gate, where there is one.
-fn pass(adapter: &Adapter, gate: Option<&Gate>) {
+pub(crate) fn pass(adapter: &Adapter, gate: Option<&Gate>) {
     if let Some(gate) = gate {
         gate.pass(adapter.kernel());
     }

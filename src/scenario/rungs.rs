@@ -35,7 +35,7 @@ const NEEDS: &[Need] = &[
         "TE-01", "TE-02", "TE-03", "TE-04", "TE-06", "TE-07", "TE-08", "TE-09", "TE-10", "TE-21", "TE-28", "TE-29",
         "TE-30", "TE-31", "TE-41", "TE-42", "TE-12", "TE-26", "TE-27", "TE-33", "TE-34", "TE-35", "TE-36", "TE-43",
         "TE-66", "TE-50", "TE-51", "TE-52", "TE-53", "TE-71", "TE-72", "TE-73", "TE-74", "TE-76", "TE-78", "TE-79",
-        "TE-81", "TE-83", "TE-84", "TE-85", "TE-86",
+        "TE-81", "TE-83", "TE-84", "TE-85", "TE-86", "TE-93", "TE-94", "TE-95",
     ]),
     (0, "it resets the adapter, which every rung has", &[
         "TA-01", "TA-03", "TA-04", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13", "TE-45", "TE-75",
@@ -52,6 +52,7 @@ const NEEDS: &[Need] = &[
     ]),
     (1, "it makes hardware queues, or contexts for them", &[
         "TE-14", "TE-15", "TE-16", "TE-44", "TE-46", "TE-47", "TE-80", "TE-82", "TE-90", "TE-91",
+        "TE-92",
         "DB-15", "DB-50", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19", "BI-51", "BI-44",
         "DB-56", "DB-57", "DB-58", "DB-59", "DB-60",
     ]),

@@ -6,7 +6,7 @@ mod lost;
 mod stuck;
 mod unarmed;
 
-use super::db::{ABORT, RingQueue, Room, raw, store};
+use super::db::{ABORT, KernelQueue, RingQueue, Room, raw, store};
 use super::rig::{Rig, returned};
 use super::te::hardware::{ACTIVE, controller, force, recovered, works};
 use super::te::{self, Hog};
@@ -133,6 +133,16 @@ fn order(stage: &Stage) -> Played {
             hog.spin(*node, slot)?;
             hog.begins(scene, slot)?;
         }
+        // Nodes that are scheduled by the hardware are busy as well.
+        let room = Room::new(&other)?;
+        let hardware = if stage.rung() == 0 { 0..0 } else { 0..2 };
+        let queue = |node| -> anyhow::Result<_> {
+            let queue = KernelQueue::new(scene, &room, room.context(node)?)?;
+            queue.spin(&room, 0, None, 1)?;
+            queue.runs(scene, &other)?;
+            Ok(queue)
+        };
+        let queues = hardware.map(queue).collect::<anyhow::Result<Vec<_>>>()?;
         let calls = AtomicU64::new(0);
         std::thread::scope(|scope| -> Played {
             let reset = scope.spawn(|| force(&control, None));
@@ -141,6 +151,9 @@ fn order(stage: &Stage) -> Played {
                 for slot in 0..nodes.len() as u64 {
                     hog.clear(slot)?;
                 }
+                for queue in &queues {
+                    other.store(queue.runs_at()?, 0)?;
+                }
                 let before: u64 = scene.adapter().ddi_calls().values().sum();
                 // An interrupt of another device on the line, and a section at the device's level: both may come.
                 scene.world.os.probe_foreign_interrupt(scene.adapter());
@@ -148,6 +161,9 @@ fn order(stage: &Stage) -> Played {
                 for _ in 0..20 {
                     for slot in 0..nodes.len() as u64 {
                         ensure!(!hog.has_begun(slot)?, "memory is touched before the restart");
+                    }
+                    for queue in &queues {
+                        ensure!(other.load(queue.runs_at()?)? == 0, "a queue touches memory before the restart");
                     }
                     std::thread::yield_now();
                 }

@@ -57,6 +57,7 @@ mod paging;
 mod policed;
 mod private;
 mod replaced;
+mod slips;
 mod snapshot;
 mod stopped;
 pub(super) mod storm;
@@ -473,6 +474,32 @@ pub(super) const CASES: &[Scenario] = &[
                 and the adapter",
         source: "TDR changes in Windows 8, recovery; DxgkDdiResetHwEngine",
         play: amid::owner,
+    },
+    Scenario {
+        id: "TE-92",
+        title: "another thread resets the adapter while a packet is about to be handed in: it comes behind the reset, \
+                or not at all",
+        source: "Thread synchronization and TDR (inferred); DxgkDdiResetFromTimeout, Remarks",
+        play: slips::packets,
+    },
+    Scenario {
+        id: "TE-93",
+        title: "a packet engine that does not come off says that it hangs, by GPU_ENGINE_TIMEOUT, and is reset",
+        source: "DXGK_INTERRUPT_TYPE, GPU_ENGINE_TIMEOUT",
+        play: old::says,
+    },
+    Scenario {
+        id: "TE-94",
+        title: "a fence that is signaled on an engine whose interrupts are ignored: its waiter is woken behind the reset",
+        source: "TDR changes in Windows 8, step 3 (the interrupts); that fences are looked at behind it is inferred",
+        play: late::fences,
+    },
+    Scenario {
+        id: "TE-95",
+        title: "what user mode is told of a packet that faults: the address, whether it was written to, and what was \
+                wrong",
+        source: "DXGKARGCB_NOTIFY_INTERRUPT_DATA, DmaPageFaulted; D3DKMT_DEVICEPAGEFAULT_STATE",
+        play: faults::told,
     },
     Scenario {
         id: "TE-63",

@@ -18,7 +18,9 @@ pub const TABLE: &[(Departure, u32, &str)] = &[
     // The sequence of steps.
     (NoPreemption, 0, "TE-33"),
     (HearsTheEngine, 0, "TE-28"),
+    (HearsTheEngine, 0, "TE-94"),
     (IgnoresAllEngines, 0, "TE-29"),
+    (IgnoresAllEngines, 3, "TE-29"),
     (ResetsEmptyQueues, 0, "TE-21"),
     (FlushesNothing, 0, "TE-03"),
     (PreparesNothing, 0, "TE-03"),

@@ -105,7 +105,7 @@ pub(crate) fn classify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT
             let part = data.MonitoredFenceSignaled();
             let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
             after_reset(adapter, node.ordinal)?;
-            Some((node.ordinal as usize, Notice::Monitored))
+            hears_fences(adapter, &node).then_some((node.ordinal as usize, Notice::Monitored))
         }
         Type::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED => native(adapter, data),
         Type::DXGK_INTERRUPT_HWQUEUE_PAGE_FAULTED => queue_faulted(adapter, data),
@@ -158,13 +158,24 @@ fn fits(adapter: &Adapter, node: &Node, hardware: bool, data: &DXGKARGCB_NOTIFY_
     })
 }
 
-/// Whether interrupts of a packet node are ignored: its engine is being reset.
+/// Whether interrupts of a node are ignored: its engine is being reset, of a packet node, or the adapter.
 fn is_ignored(adapter: &Adapter, node: &Node) -> bool {
     let departs = |how| adapter.personality().departs(how);
     if departs(Departure::IgnoresAllEngines) {
         return adapter.scheduler.nodes().iter().any(|node| node.packet.is_ignored());
     }
     node.packet.is_ignored() && !departs(Departure::HearsTheEngine)
+}
+
+/// Whether what a node says of fences is heard. Where it is not, their values are looked at behind the reset.
+///
+/// Chosen: the article ignores all that the engine says, and no page says who looks at fences then.
+fn hears_fences(adapter: &Adapter, node: &Node) -> bool {
+    let ignored = is_ignored(adapter, node);
+    if ignored {
+        node.packet.leave_unheard();
+    }
+    !ignored
 }
 
 /// An engine that was reset keeps silent until it is resumed.
@@ -402,7 +413,8 @@ fn native(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Opt
         adapter.rules().check(&rule::INT_NATIVE_FENCE, sound.is_none(), || sound.clone().unwrap_or_default());
         Signaled::Fences(fences)
     };
-    enabled.then_some((node.ordinal as usize, Notice::Native { signaled, legacy }))
+    let heard = enabled && hears_fences(adapter, &node);
+    heard.then_some((node.ordinal as usize, Notice::Native { signaled, legacy }))
 }
 
 /// The fences of an array; and what is wrong with it.
@@ -464,7 +476,7 @@ fn engine_state(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) 
     );
     let holds = adapter.rules().check(&rule::INT_ENGINE_STATE, known, || format!("node {}: {state:?}", node.ordinal));
     if state == DXGK_ENGINE_STATE::DXGK_ENGINE_STATE_HUNG {
-        return Some((node.ordinal as usize, Notice::ResetWanted(Reason::Hung)));
+        return (!is_ignored(adapter, &node)).then_some((node.ordinal as usize, Notice::ResetWanted(Reason::Hung)));
     }
     holds.then_some((node.ordinal as usize, Notice::EngineState(state)))
 }

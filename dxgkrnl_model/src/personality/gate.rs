@@ -1,7 +1,7 @@
 //! Moments at which the model waits for a test.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nt_model::Machine;
 use nt_model::sched::Ticks;
@@ -24,9 +24,16 @@ struct Inner {
     came: AtomicU64,
     /// How often it may go on.
     lets: AtomicU64,
+    /// Nobody stops, and nobody is counted.
+    is_open: AtomicBool,
 }
 
 impl Gate {
+    /// Lets the model pass from now on, and whoever waits; or stops it again, with `false`. A new gate stops it.
+    pub fn open(&self, open: bool) {
+        self.inner.is_open.store(open, Ordering::Release);
+    }
+
     /// How often the model has come to the gate.
     pub fn came(&self) -> u64 {
         self.inner.came.load(Ordering::Acquire)
@@ -41,10 +48,13 @@ impl Gate {
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn pass(&self, kernel: &Machine) {
+        if self.inner.is_open.load(Ordering::Acquire) {
+            return;
+        }
         let number = self.inner.came.fetch_add(1, Ordering::AcqRel) + 1;
         let deadline = kernel.now() + LIMIT;
-        while self.inner.lets.load(Ordering::Acquire) < number && kernel.now() < deadline && !kernel.rules.is_stopped()
-        {
+        let may = || self.inner.is_open.load(Ordering::Acquire) || self.inner.lets.load(Ordering::Acquire) >= number;
+        while !may() && kernel.now() < deadline && !kernel.rules.is_stopped() {
             // Half a millisecond.
             kernel.delay_execution(-5_000);
         }
@@ -60,6 +70,8 @@ pub struct Gates {
     pub reset: Option<Gate>,
     /// Between `DxgkDdiResetHwEngine` and the moment from which on the engine may interrupt again.
     pub quiet: Option<Gate>,
+    /// Between the decision that a packet node gets a buffer and the call that hands it in.
+    pub submit: Option<Gate>,
     /// Between `DxgkDdiResetFromTimeout` and `DxgkDdiRestartFromTimeout`.
     pub restart: Option<Gate>,
 }

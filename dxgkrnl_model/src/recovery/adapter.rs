@@ -21,7 +21,7 @@ use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
 use crate::memory::lost::{self, Loss};
 use crate::rules::tdr::{TDR_ADAPTER, TDR_DDI_DELAY, TDR_LIMIT};
-use crate::vidsch::dpc::give_back;
+use crate::vidsch::dpc::{give_back, hear};
 use crate::vidsch::packet::Packet;
 
 /// Resets the adapter.
@@ -84,6 +84,7 @@ pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
     }
     for node in adapter.scheduler.nodes() {
         let (lost, _) = node.packet.thaw(adapter, None);
+        hear(adapter, &node);
         let (paging, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(Packet::is_paging);
         for packet in lost {
             packet.end(adapter.kernel(), false);

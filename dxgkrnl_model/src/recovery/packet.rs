@@ -24,7 +24,7 @@ use crate::rules::tdr::{
     TDR_STATUS,
 };
 use crate::vidsch::Node;
-use crate::vidsch::dpc::give_back;
+use crate::vidsch::dpc::{give_back, hear};
 use crate::vidsch::packet::{Load, Packet, Snapshot, is_before};
 
 /// A call of `DxgkDdiQueryCurrentFence`.
@@ -187,6 +187,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     if !returned.is_success() {
         if departs(Departure::EndsAtFailure) {
             let (lost, _) = node.packet.thaw(adapter, None);
+            hear(adapter, node);
             lost.iter().for_each(|packet| packet.end(adapter.kernel(), false));
             node.packet.given_back();
         } else if returned != ntstatus::STATUS_SYSTEM_SHUTDOWN {
@@ -201,6 +202,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     crate::interrupt::forget_node(adapter, node.ordinal as usize);
     // A driver that names nonsense has lost everything.
     let (lost, back) = node.packet.thaw(adapter, known.then_some(aborted));
+    hear(adapter, node);
     record.step(Step::InterruptsEnabled);
     let (hit, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(|packet| packet.is_paging());
     for packet in &lost {
@@ -239,7 +241,10 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     }
     others.retain(|_| !departs(Departure::LeavesDependents));
     for other in others {
-        recover(adapter, &other, Reason::Dependent);
+        // One that another of them takes along is over by then.
+        if other.packet.preempting_since().is_some() {
+            recover(adapter, &other, Reason::Dependent);
+        }
     }
     node.packet.changed.notify(adapter.kernel());
     adapter.scheduler.kick(adapter);

@@ -106,7 +106,7 @@ rules! {
     }
     /// Invalidation.
     TDR_INVALIDATE = "DXG-TDR-INVALIDATE" {
-        title: "DxgkDdiResetHwEngine reports the contexts that ran by DxgkCbInvalidateHwContext: one whose queue made no progress is among them",
+        title: "DxgkDdiResetHwEngine reports the contexts that ran by DxgkCbInvalidateHwContext: where one owes the acknowledgement of its suspension, one whose queue made no progress is among them",
         source: "DDI page DxgkDdiResetHwEngine, remarks",
         bugcheck: none,
         fix: "call DxgkCbInvalidateHwContext for every running context before returning",

@@ -146,7 +146,9 @@ impl VidSch {
             while node.packet.has_room(limit) {
                 let Some(buffer) = self.next_paging(&system, node.ordinal) else { break };
                 let context = buffer.companion.clone().unwrap_or_else(|| system.clone());
-                node.packet.submit(adapter, &context, Load::Paging(buffer));
+                if let Err(Load::Paging(buffer)) = node.packet.submit(adapter, &context, Load::Paging(buffer)) {
+                    self.return_paging(buffer);
+                }
             }
         }
         self.pump_contexts(adapter, node, limit);
@@ -164,7 +166,10 @@ impl VidSch {
                     || !took.get() && !waits() && node.packet.has_room(limit),
                     |submission| {
                         took.set(true);
-                        node.packet.submit(adapter, &context, Load::Command(submission));
+                        let handed = node.packet.submit(adapter, &context, Load::Command(submission));
+                        if let Err(Load::Command(submission)) = handed {
+                            context.commands().push_back_in_front(submission);
+                        }
                     },
                     |changes| context.update(adapter, changes),
                 );

@@ -10,6 +10,7 @@ use crate::fence::native::NativeFence;
 use crate::interrupt::{NodeList, Notice, Signaled};
 use crate::personality::Departure;
 use crate::recovery::steps::Reason;
+use crate::vidsch::Node;
 use crate::vidsch::packet::{Load, Packet};
 
 /// Works off one node's notifications in the order in which they came.
@@ -127,6 +128,16 @@ pub(crate) fn end_packets(adapter: &Arc<Adapter>, node: usize, list: NodeList) {
         crate::fence::update::scan_native(adapter);
     }
     if list.scan_monitored {
+        scan::signaled(adapter);
+    }
+}
+
+/// Looks at the fences of which the node's interrupts told while they were ignored.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+pub(crate) fn hear(adapter: &Adapter, node: &Node) {
+    if node.packet.take_unheard() {
+        crate::fence::update::scan_native(adapter);
         scan::signaled(adapter);
     }
 }

@@ -103,6 +103,8 @@ struct State {
     waited_on: Option<u32>,
     /// Nothing is submitted, and the engine's interrupts are ignored: it is being reset.
     frozen: bool,
+    /// An interrupt that was ignored told of fences: they are looked at behind the reset.
+    unheard: bool,
     /// The last ids that resets have ended.
     lost: VecDeque<u32>,
     /// The last ids that the driver has refused.
@@ -193,6 +195,7 @@ impl PacketNode {
             giving_back: false,
             waited_on: None,
             frozen: false,
+            unheard: false,
             lost: VecDeque::new(),
             refused: VecDeque::new(),
             taken: FIRST_ID,
@@ -260,14 +263,25 @@ impl PacketNode {
         self.state.lock().flights.iter().any(|packet| Arc::ptr_eq(&packet.context, context))
     }
 
-    /// Hands a buffer to the driver.
+    /// Hands a buffer to the driver. Returns it where the node is being reset: another thread than the one that hands
+    /// buffers in may have begun that.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn submit(&self, adapter: &Arc<Adapter>, context: &Arc<Context>, load: Load) {
-        let id = self.enter(adapter, context, load.clone());
-        adapter.shared().counters.packet();
-        adapter.power.wake_node(adapter, self.ordinal);
-        let status = self.call_submit(adapter, context, &load, id);
+    pub(crate) fn submit(&self, adapter: &Arc<Adapter>, context: &Arc<Context>, load: Load) -> Result<(), Load> {
+        crate::recovery::pass(adapter, adapter.personality().gates.submit.as_ref());
+        let entered = adapter.in_place_of(&ddi::DxgkDdiSubmitCommandVirtual, || {
+            let id = self.enter(adapter, context, load.clone())?;
+            adapter.shared().counters.packet();
+            adapter.power.wake_node(adapter, self.ordinal);
+            Some((id, self.call_submit(adapter, context, &load, id)))
+        });
+        let Some((id, status)) = entered else { return Err(load) };
+        self.judge_submitted(adapter, context, &load, id, status);
+        Ok(())
+    }
+
+    /// What becomes of a buffer that the driver was given.
+    fn judge_submitted(&self, adapter: &Arc<Adapter>, context: &Context, load: &Load, id: u32, status: NTSTATUS) {
         if ddi::succeeded(status) {
             adapter.rules().count(&SUBMIT_STATUS);
             self.state.lock().took(id);
@@ -286,7 +300,7 @@ impl PacketNode {
     }
 
     /// Hands an empty paging buffer to `DxgkDdiSubmitCommand`, the way of contexts without GPU virtual addresses.
-    /// Returns what the function returned, and what ends with the buffer.
+    /// Returns what the function returned, and what ends with the buffer; a node that is being reset gets none.
     ///
     /// IRQL: PASSIVE_LEVEL, on the scheduler's worker, so that ids reach the driver in their order.
     pub(crate) fn submit_physical(
@@ -306,13 +320,19 @@ impl PacketNode {
             again: false,
             completion: completion.clone(),
         };
-        let id = self.enter(adapter, context, Load::Paging(buffer));
-        let mut arguments = DXGKARG_SUBMITCOMMAND::zeroed();
-        arguments.SubmissionFenceId = id;
-        (arguments.NodeOrdinal, arguments.EngineOrdinal) = (self.place.node, self.place.engine);
-        arguments.Flags.set_Paging(true);
-        let (miniport, pointer) = (adapter.context(), &raw const arguments);
-        let returned = call_ddi!(adapter, DxgkDdiSubmitCommand(miniport, pointer));
+        let entered = adapter.in_place_of(&ddi::DxgkDdiSubmitCommand, || {
+            let id = self.enter(adapter, context, Load::Paging(buffer))?;
+            let mut arguments = DXGKARG_SUBMITCOMMAND::zeroed();
+            arguments.SubmissionFenceId = id;
+            (arguments.NodeOrdinal, arguments.EngineOrdinal) = (self.place.node, self.place.engine);
+            arguments.Flags.set_Paging(true);
+            let (miniport, pointer) = (adapter.context(), &raw const arguments);
+            Some((id, call_ddi!(adapter, DxgkDdiSubmitCommand(miniport, pointer))))
+        });
+        let Some((id, returned)) = entered else {
+            completion.end(adapter.kernel(), false);
+            return (Err(ddi::NoCall::Stopped), completion);
+        };
         if returned.is_ok_and(NTSTATUS::is_success) {
             self.state.lock().took(id);
         } else if let Some(refused) = self.take(id) {
@@ -322,10 +342,14 @@ impl PacketNode {
     }
 
     /// Enters a packet with the next id, or with its own, which it returns. Called before the driver's function, which
-    /// may complete the packet inside.
-    fn enter(&self, adapter: &Adapter, context: &Arc<Context>, load: Load) -> u32 {
+    /// may complete the packet inside. `None`: the node is being reset, or what the reset has left is not in its lists
+    /// yet.
+    fn enter(&self, adapter: &Adapter, context: &Arc<Context>, load: Load) -> Option<u32> {
         let since = adapter.kernel().now();
         let mut state = self.state.lock();
+        if state.frozen || state.giving_back {
+            return None;
+        }
         let departs = |how| adapter.personality().departs(how);
         let own = match &load {
             Load::Paging(buffer) => buffer.id.filter(|_| !departs(Departure::RenumbersPaging)),
@@ -341,7 +365,7 @@ impl PacketNode {
         };
         self.journal.note(PacketEvent::Submitted { id, paging, again });
         state.flights.push_back(Packet { id, context: context.clone(), load, since });
-        id
+        Some(id)
     }
 
     /// Takes back every paging buffer that the driver has, as lost.
@@ -423,6 +447,18 @@ impl PacketNode {
         self.state.lock().frozen
     }
 
+    /// An interrupt that is ignored tells of fences.
+    ///
+    /// IRQL: any.
+    pub(crate) fn leave_unheard(&self) {
+        self.state.lock().unheard = true;
+    }
+
+    /// Returns whether an interrupt that was ignored told of fences, and forgets it.
+    pub(crate) fn take_unheard(&self) -> bool {
+        std::mem::take(&mut self.state.lock().unheard)
+    }
+
     /// The driver reported `id` as faulted: those before it are completed, it is taken out.
     pub(crate) fn fault(&self, id: u32) -> Result<(Vec<Packet>, Packet), ()> {
         let mut done = self.complete(id)?;
@@ -430,25 +466,28 @@ impl PacketNode {
         Ok((done, faulted))
     }
 
-    /// Asks the driver to preempt the node. False: it runs already, or the driver failed.
+    /// Asks the driver to preempt the node. False: it runs already, the node is being reset, or the driver failed.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn preempt(&self, adapter: &Arc<Adapter>) -> bool {
-        let id = {
-            let mut state = self.state.lock();
-            if state.preempting.is_some() || state.frozen {
-                return false;
-            }
-            let request = state.next_id();
-            state.preempting = Some((request, adapter.kernel().now()));
-            self.journal.note(PacketEvent::Preempting { request });
-            request
-        };
-        let mut arguments = DXGKARG_PREEMPTCOMMAND::zeroed();
-        arguments.PreemptionFenceId = id;
-        (arguments.NodeOrdinal, arguments.EngineOrdinal) = (self.place.node, self.place.engine);
-        let (miniport, pointer) = (adapter.context(), &raw const arguments);
-        let status = ddi::status(call_ddi!(adapter, DxgkDdiPreemptCommand(miniport, pointer)));
+        let entered = adapter.in_place_of(&ddi::DxgkDdiPreemptCommand, || {
+            let id = {
+                let mut state = self.state.lock();
+                if state.preempting.is_some() || state.frozen {
+                    return None;
+                }
+                let request = state.next_id();
+                state.preempting = Some((request, adapter.kernel().now()));
+                self.journal.note(PacketEvent::Preempting { request });
+                request
+            };
+            let mut arguments = DXGKARG_PREEMPTCOMMAND::zeroed();
+            arguments.PreemptionFenceId = id;
+            (arguments.NodeOrdinal, arguments.EngineOrdinal) = (self.place.node, self.place.engine);
+            let (miniport, pointer) = (adapter.context(), &raw const arguments);
+            Some((id, ddi::status(call_ddi!(adapter, DxgkDdiPreemptCommand(miniport, pointer)))))
+        });
+        let Some((id, status)) = entered else { return false };
         let fine = ddi::succeeded(status);
         adapter.rules().check(&PREEMPT_STATUS, fine, || format!("node {}, fence {id:#x}: {status:?}", self.ordinal))
     }

@@ -314,7 +314,12 @@ impl<H: Host> PacketQueue<H> {
         }
         let answer = (self.preempt.take()?, self.last_completed);
         if let Some(fence) = self.refused.take() {
-            self.count_refused(fence);
+            // All that waits was submitted behind it.
+            self.last_completed = fence;
+            match self.waiting.front_mut() {
+                Some(next) => next.behind = fence,
+                None => self.tail = fence,
+            }
         }
         Some(answer)
     }

@@ -76,6 +76,9 @@ crate::decorate! {
     }
 }
 
+/// The packet at which an engine stops answering: far behind what starts and first clients need.
+const WEDGE: u32 = 4000;
+
 /// A word per node.
 type Words = [u32; gpu_wire::NODE_COUNT];
 
@@ -121,7 +124,31 @@ pub(super) fn responsive(stage: &Stage) -> Played {
         scene.until("the packet's end", || hog.has_ended(0))?;
         scene.until("the answer to the preemption", || Ok(responds(&rig)? == [true; gpu_wire::NODE_COUNT]))?;
         same("recoveries", scene.adapter().recoveries().len(), 0)
-    })
+    })?;
+    let setup = Setup::default().setting("FaultWedgeAt", WEDGE).with_driver(tells_status).resets(2);
+    let setup = setup.windows(|w| (w.tdr.delay, w.preemption.in_ordinary_use) = (2 * SECOND, false));
+    stage.play(setup, is_stopped).context("an engine that stops answering")
+}
+
+/// It does not respond, though it was not asked to come off anything; the engines beside it do.
+fn is_stopped(scene: &Scene) -> Played {
+    let (rig, fed) = (Rig::open(scene, "asks")?, Rig::open(scene, "feeds")?);
+    let queue = fed.queue(0)?;
+    let mut said = [true; gpu_wire::NODE_COUNT];
+    scene.until("an engine that does not respond", || {
+        queue.run(|list| (0..200).try_for_each(|_| list.nop(8)))?;
+        said = responds(&rig)?;
+        Ok(said.contains(&false))
+    })?;
+    for (of, responds) in (0..).zip(said) {
+        same(&format!("whether the engine of node {of} responds"), responds, of != 0)?;
+    }
+    let asked = scene.adapter().packet_journal(0);
+    ensure!(!asked.iter().any(|event| matches!(event, PacketEvent::Preempting { .. })), "it was asked to come off");
+    same("recoveries by then", scene.adapter().recoveries().len(), 0)?;
+    recovered(scene, 2)?;
+    let again = Rig::open(scene, "asks again")?;
+    same("engines that respond behind the adapter's reset", responds(&again)?, [true; gpu_wire::NODE_COUNT])
 }
 
 /// A packet of a word, which is stored first and once, and a loop elsewhere, which says that it runs.

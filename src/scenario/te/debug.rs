@@ -9,10 +9,10 @@ use super::hog::Loop;
 use super::named::{contexts, notes};
 use super::{Hog, Raw, client, is_lost, stubborn, victim};
 use crate::decode::decode;
-use crate::wrap::{machine, own};
+use crate::wrap::{copy, machine, own};
 use anyhow::{Context, ensure};
-use dxgkrnl_model::adapter::DebugQuestion;
-use dxgkrnl_model::personality::Gate;
+use dxgkrnl_model::adapter::{DebugQuestion, PacketEvent, Step};
+use dxgkrnl_model::personality::{Gate, SECOND};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{
-    DRIVER_INITIALIZATION_DATA, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGK_TDR_TYPE, DXGKARG_RESETENGINE,
-    DXGKARG_RESETHWENGINE, HANDLE, NTSTATUS, Plain,
+    DRIVER_INITIALIZATION_DATA, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGK_TDR_TYPE, DXGKARG_COLLECTDBGINFO2,
+    DXGKARG_RESETENGINE, DXGKARG_RESETHWENGINE, HANDLE, NTSTATUS, Plain,
 };
 
 /// Reasons: an engine, the adapter, and a bug check that is neither.
@@ -160,36 +160,72 @@ fn told(scene: &Scene) -> anyhow::Result<String> {
     Ok(decode(&blob.bytes)?.text)
 }
 
+/// What the driver was told of an engine that timed out: node; last completed and last submitted fence; suspensions
+/// that are not answered, and queues that have work.
+type Payload = (u32, [u64; 2], [u32; 2]);
+
+/// The last payload of each machine.
+static PAYLOADS: Mutex<BTreeMap<usize, Payload>> = Mutex::new(BTreeMap::new());
+
+crate::decorate! {
+    notes_payload: DxgkDdiCollectDbgInfo2(adapter: HANDLE, args: *mut DXGKARG_COLLECTDBGINFO2) -> NTSTATUS {
+        let asked = copy!(args);
+        let payload = asked.TdrPayload.cast::<DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT>().cast_const();
+        if asked.TdrType == DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT && !payload.is_null() {
+            let told = copy!(payload);
+            let fences = [told.LastHwCompletedFenceId, told.LastHwSubmittedFenceId];
+            let counts = [told.NumberOfPendingSuspendRequests, told.NumberOfReadyInteractiveHwQueues];
+            let told = (told.NodeOrdinal, fences, counts);
+            PAYLOADS.lock().unwrap_or_else(PoisonError::into_inner).insert(machine(), told);
+        }
+        own!(DxgkDdiCollectDbgInfo2(adapter, args))
+    }
+}
+
+fn payload(scene: &Scene) -> anyhow::Result<Payload> {
+    let number = scene.world.os.run(machine);
+    PAYLOADS.lock().unwrap_or_else(PoisonError::into_inner).get(&number).copied().context("no payload")
+}
+
 /// A packet hangs, and a queue: the blob says which, and why the driver thinks so.
 pub(super) fn guilty(stage: &Stage) -> Played {
     let node = victim(stage);
-    stage.play(stubborn().resets(1), |scene| {
+    stage.play(stubborn().resets(1).with_driver(notes_payload), |scene| {
         let raw = client(scene, "hangs")?;
         let hog = Hog::new(scene, &raw, &[node])?;
         hog.spin(node, 0)?;
         is_lost(scene, &hog)?;
-        let fence = super::aborted(&super::only_reset(scene)?)?;
+        let recovery = super::only_reset(scene)?;
+        let fence = super::aborted(&recovery)?;
+        let noted = recovery.steps.iter().find_map(|step| match step {
+            Step::Snapshot { completed, submitted, .. } => Some([u64::from(*completed), u64::from(*submitted)]),
+            _ => None,
+        });
+        same("what the driver was told", payload(scene)?, (node, noted.context("a snapshot")?, [0, 0]))?;
         let text = told(scene)?;
         for line in [
             "guilty                  runs, was asked to come off, and cannot".to_owned(),
             format!("node that timed out     {node}"),
             format!("  runs packet           {fence:#x}, 0 wait"),
+            format!("  value                 {fence:#x}"),
             format!("value {fence:#x}, next packet at "),
         ] {
             ensure!(text.contains(&line), "no '{line}' in\n{text}");
         }
         Ok(())
     })?;
+    packets_of(stage, node).context("what is said of packets")?;
     if stage.rung() == 0 {
         return Ok(());
     }
-    stage.play(stubborn().resets(1), |scene| {
+    stage.play(stubborn().resets(1).with_driver(notes_payload), |scene| {
         let rig = Rig::open(scene, "hangs")?;
         let queue = rig.queue(0)?;
         let run = Loop::new(&rig)?;
         queue.run(|list| list.indirect(run.address, run.length))?;
         scene.until("the loss of the device that hangs", || Ok(rig.device.state()?.execution != ACTIVE))?;
         recovered(scene, 1)?;
+        same("what the driver was told", payload(scene)?, (0, [0, 0], [1, 1]))?;
         let text = told(scene)?;
         for line in [
             "guilty                  runs, was asked to come off, and cannot".to_owned(),
@@ -202,6 +238,51 @@ pub(super) fn guilty(stage: &Stage) -> Played {
         let buffer = run.address..run.address + run.length;
         ensure!(buffer.contains(&next), "the next packet is at {next:#x}, the loop in {buffer:#x?}");
         Ok(())
+    })
+}
+
+/// One packet is done, one runs, and one waits: the blob says which.
+fn packets_of(stage: &Stage, node: u32) -> Played {
+    // Nothing preempts the node, and takes back what waits.
+    let setup = stubborn().windows(|windows| {
+        (windows.tdr.delay, windows.preemption.in_ordinary_use) = (5 * SECOND, false);
+        windows.preemption.in_flight = 4;
+    });
+    stage.play(setup, |scene| {
+        let raw = client(scene, "packets")?;
+        let hog = Hog::new(scene, &raw, &[node])?;
+        let flights = || {
+            let journal = scene.adapter().packet_journal(node);
+            let of = |event: &PacketEvent| match event {
+                PacketEvent::Submitted { id, .. } => Some(*id),
+                _ => None,
+            };
+            journal.iter().filter_map(of).collect::<Vec<_>>()
+        };
+        hog.short(node, 0)?;
+        scene.until("a packet", || hog.has_ended(0))?;
+        hog.spin(node, 1)?;
+        hog.begins(scene, 1)?;
+        let before = flights();
+        hog.short(node, 2)?;
+        scene.until("a packet that waits", || Ok(flights().len() > before.len()))?;
+        let all = flights();
+        let [.., done, runs, waits] = all[..] else { anyhow::bail!("packets {all:x?}") };
+        same("what was handed in behind the one that runs", all.len(), before.len() + 1)?;
+        let lines = [
+            format!("  packets               last completed {done:#x}, reported {done:#x}, submitted {waits:#x}"),
+            format!("  runs packet           {runs:#x}, 1 wait"),
+        ];
+        // The packet that waits is handed in behind its entry into the journal.
+        let mut text = String::new();
+        scene.until("a blob of them", || {
+            let asked = scene.world.os.ask_for_debug_info(scene.adapter(), &mut question(0x141, 0x4000));
+            text = decode(&asked.1)?.text;
+            Ok(text.contains(&lines[1]))
+        })?;
+        ensure!(text.contains(&lines[0]), "no '{}' in\n{text}", lines[0]);
+        hog.end(1)?;
+        scene.until("the last packet", || hog.has_ended(2))
     })
 }
 

@@ -34,6 +34,7 @@ pub(super) fn group(stage: &Stage) -> Played {
     if stage.rung() != 0 {
         return hardware_scheduled(stage);
     }
+    all_stuck(stage).context("none of the others answers")?;
     let setup = stubborn().resets(2).with_driver(all_depend).windows(|w| w.tdr.dependents_delay = SECOND);
     stage.play(setup, |scene| {
         let raws = [client(scene, "hangs")?, client(scene, "is stuck")?, client(scene, "answers")?];
@@ -78,6 +79,27 @@ pub(super) fn group(stage: &Stage) -> Played {
             scene.until("a packet behind the resets", || behind.has_ended(slot))?;
         }
         Ok(())
+    })
+}
+
+/// None of the others answers: each is reset behind the one that hangs.
+fn all_stuck(stage: &Stage) -> Played {
+    let setup = stubborn().resets(3).with_driver(all_depend);
+    stage.play(setup, |scene| {
+        let raws = [client(scene, "hangs")?, client(scene, "is stuck")?, client(scene, "is stuck, too")?];
+        let nodes = [HANGS, STUCK, ANSWERS];
+        let make = |(raw, node): (_, u32)| Hog::new(scene, raw, &[node]);
+        let hogs = raws.iter().zip(nodes).map(make).collect::<anyhow::Result<Vec<_>>>()?;
+        for (hog, node) in hogs.iter().zip(nodes) {
+            hog.spin(node, 0)?;
+        }
+        for hog in &hogs {
+            is_lost(scene, hog)?;
+        }
+        scene.until("the recoveries", || Ok(packet_resets(scene).iter().filter(|one| one.is_over).count() == 3))?;
+        // Whichever was found first: the timeouts are equally long.
+        let reasons: Vec<_> = packet_resets(scene).iter().map(|one| one.reason).collect();
+        same("why", reasons.as_slice(), &[Reason::Preemption, Reason::Dependent, Reason::Dependent])
     })
 }
 

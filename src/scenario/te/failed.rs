@@ -1,20 +1,30 @@
 //! Resets of packet engines that fail.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
+use super::super::db::{KernelQueue, Room};
 use super::super::rig::Rig;
 use super::super::{Played, Setup, Stage, same};
 use super::hardware::{feed_until_lost, recovered, works};
+use super::named::{last_of, notes};
 use super::{Hog, client, is_lost, stubborn, victim};
-use crate::wrap::{own, record};
-use anyhow::ensure;
+use crate::wrap::{copy, own, record};
+use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{Reason, Step, What};
 use gpu_wire::debug_blob::{SIGNATURE, kind, sections};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_UNSUCCESSFUL};
-use wddm_abi::{DXGKARG_COLLECTDBGINFO, DXGKARG_RESETENGINE, HANDLE, NTSTATUS};
+use wddm_abi::{
+    D3DKMT_DEVICEEXECUTION_STATE, DRIVER_INITIALIZATION_DATA, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGK_TDR_TYPE,
+    DXGKARG_COLLECTDBGINFO, DXGKARG_COLLECTDBGINFO2, DXGKARG_RESETENGINE, DXGKARG_RESETHWENGINE, HANDLE, NTSTATUS,
+};
 
 crate::decorate! {
     /// The hardware cannot reset the node.
     cannot: DxgkDdiResetEngine(_adapter: HANDLE, _args: *mut DXGKARG_RESETENGINE) -> NTSTATUS {
+        STATUS_UNSUCCESSFUL
+    }
+
+    /// The same of a node that schedules in hardware.
+    cannot_reset_queues: DxgkDdiResetHwEngine(_adapter: HANDLE, _args: *mut DXGKARG_RESETHWENGINE) -> NTSTATUS {
         STATUS_UNSUCCESSFUL
     }
 
@@ -25,6 +35,48 @@ crate::decorate! {
         let after = ids(adapter, record!(args).NodeOrdinal);
         if status.is_success() || (before.is_some() && before == after) { status } else { STATUS_INVALID_PARAMETER }
     }
+}
+
+crate::decorate! {
+    /// Takes another context for the one that timed out: the last of the node that was made.
+    names_last: DxgkDdiCollectDbgInfo2(adapter: HANDLE, args: *mut DXGKARG_COLLECTDBGINFO2) -> NTSTATUS {
+        let status = own!(DxgkDdiCollectDbgInfo2(adapter, args));
+        let asked = copy!(args);
+        let payload = asked.TdrPayload.cast::<DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT>();
+        let of_engine = asked.TdrType == DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_TIMEOUT;
+        if of_engine && !payload.is_null() {
+            let payload = record!(payload);
+            if let Some(last) = last_of(payload.NodeOrdinal) {
+                payload.hContext = core::ptr::with_exposed_provenance_mut(last);
+            }
+        }
+        status
+    }
+}
+
+/// The reset fails, and the driver has named the context of a packet that waits: that one's device has hung.
+fn by_name(stage: &Stage, node: u32) -> Played {
+    let driver = |table: &mut DRIVER_INITIALIZATION_DATA| {
+        notes(table);
+        cannot(table);
+        names_last(table);
+    };
+    let setup = stubborn().resets(2).with_driver(driver).windows(|windows| {
+        (windows.preemption.in_ordinary_use, windows.preemption.in_flight) = (false, 4);
+    });
+    stage.play(setup, |scene| {
+        let raws = [client(scene, "runs")?, client(scene, "waits")?];
+        let hogs = [Hog::new(scene, &raws[0], &[node])?, Hog::new(scene, &raws[1], &[node])?];
+        hogs[0].spin(node, 0)?;
+        hogs[0].begins(scene, 0)?;
+        hogs[1].short(node, 0)?;
+        recovered(scene, 2)?;
+        for hog in &hogs {
+            is_lost(scene, hog)?;
+        }
+        same("the device that is named", hogs[1].state()?, D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_HUNG)?;
+        same("the other", hogs[0].state()?, D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_RESET)
+    })
 }
 
 /// What the driver says of a node: last completed and last submitted fence, running fence and whether there is one,
@@ -56,8 +108,9 @@ pub(super) fn escalates(stage: &Stage) -> Played {
         same("resets of engines", scene.calls("DxgkDdiResetEngine"), 1)?;
         works(scene)
     })?;
+    by_name(stage, node).context("another context is named")?;
     if stage.rung() != 0 {
-        return Ok(());
+        return hardware_scheduled(stage).context("a node that schedules in hardware");
     }
     // Far behind what starts and first clients need.
     let setup = Setup::default().quick_tdr().setting("FaultWedgeAt", 4000).with_driver(watched).resets(2);
@@ -68,6 +121,24 @@ pub(super) fn escalates(stage: &Stage) -> Played {
         let failed = |step: &Step| matches!(step, Step::ResetEngine(status, _) if !status.is_success());
         let moved = |step: &Step| matches!(step, Step::ResetEngine(STATUS_INVALID_PARAMETER, _));
         ensure!(all[0].has(failed) && !all[0].has(moved), "a reset that failed has moved ids: {}", all[0]);
+        works(scene)
+    })
+}
+
+/// The reset of a node that schedules in hardware fails: of the devices that the adapter's loses, the one that hangs is
+/// told from the others.
+fn hardware_scheduled(stage: &Stage) -> Played {
+    stage.play(stubborn().resets(2).with_driver(cannot_reset_queues), |scene| {
+        let (hangs, beside) = (client(scene, "hangs")?, client(scene, "beside")?);
+        let (room, other) = (Room::new(&hangs)?, Room::new(&beside)?);
+        let queue = KernelQueue::new(scene, &room, room.context(0)?)?;
+        queue.spin(&room, 0, None, 1)?;
+        let all = recovered(scene, 2)?;
+        ensure!(all[0].has(|step| *step == Step::ResetHwEngine(STATUS_UNSUCCESSFUL, 0)), "{}", all[0]);
+        same("then", (all[1].what, all[1].reason), (What::Adapter, Reason::Promoted))?;
+        scene.until("the loss of the devices", || Ok(!room.is_active()? && !other.is_active()?))?;
+        same("the device that hangs", room.state()?, D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_HUNG)?;
+        same("the other", other.state()?, D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_RESET)?;
         works(scene)
     })
 }

@@ -1,7 +1,7 @@
 //! Page faults that ask for a reset. The driver that is played asks for none: its flags are changed on their way.
 #![expect(unsafe_code, reason = "records that the driver passes are changed")]
 
-use super::super::db::{KernelQueue, Room};
+use super::super::db::{KernelQueue, Room, store};
 use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use super::hardware::{recovered, works};
 use super::packets::submitted;
@@ -10,9 +10,10 @@ use crate::wrap::{machine, record, theirs};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::{Reason, Step, What};
 use dxgkrnl_model::personality::Gate;
-use gpu_wire::packet::Fill;
+use gpu_wire::packet::{Copy, Encoded, Fill, TlbFlush};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
+use wddm_abi::DXGK_GENERAL_ERROR_CODE as Code;
 use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
 use wddm_abi::DXGK_PAGE_FAULT_FLAGS as Flags;
 use wddm_abi::{D3DKMT_DEVICEEXECUTION_STATE, DXGK_TDR_TYPE, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, win_extern};
@@ -121,6 +122,28 @@ pub(super) fn resets(stage: &Stage) -> Played {
         stage.play(setup, play).with_context(|| format!("a queue, {}", wanted.what))?;
     }
     Ok(())
+}
+
+/// What user mode is told of a packet that faults: the address, whether it was written to, and what was wrong.
+pub(super) fn told(stage: &Stage) -> Played {
+    let node = victim(stage);
+    stage.play(Setup::default(), |scene| {
+        let fault = |packet: &dyn Fn(u64) -> Encoded| {
+            let raw = client(scene, "faults")?;
+            let hog = Hog::new(scene, &raw, &[node])?;
+            let fault = hog.faults_at(scene, node, packet(hog.code(0)))?;
+            let code = fault.FaultErrorCode;
+            ensure!(!code.IsDeviceSpecificCode(), "a code of the driver's own");
+            Ok((fault.FaultedVirtualAddress, fault.PageFaultFlags, code.GeneralErrorCode()))
+        };
+        let (page, bad) = (Code::DXGK_GENERAL_ERROR_PAGE_FAULT, Code::DXGK_GENERAL_ERROR_INVALID_INSTRUCTION);
+        let store = fault(&|_| store(NOWHERE, 1))?;
+        same("a store", store, (NOWHERE, Flags::DXGK_PAGE_FAULT_WRITE, page))?;
+        let load = fault(&|there| Copy { source: NOWHERE, destination: there, length: 8 }.to_packet())?;
+        same("a load", load, (NOWHERE, Flags(0), page))?;
+        let flush = fault(&|_| TlbFlush { process: 0, start: NOWHERE, end: NOWHERE }.to_packet())?;
+        same("what user mode may not do", flush, (0, Flags(0), bad))
+    })
 }
 
 fn packet(scene: &Scene, node: u32, wanted: &Wanted) -> Played {

@@ -179,14 +179,14 @@ win_extern! {
 }
 
 /// A fence of a device of its own, and an event that is set when it gets to 1.
-struct Awaited {
+pub(super) struct Awaited {
     at: u64,
-    value: usize,
-    event: Arc<Event>,
+    pub(super) value: usize,
+    pub(super) event: Arc<Event>,
 }
 
 impl Awaited {
-    fn new(raw: &Raw) -> Result<Self> {
+    pub(super) fn new(raw: &Raw) -> Result<Self> {
         let device = raw.device()?;
         let fence = raw.monitored_fence(device, 0, false)?;
         let (event, handle) = raw.event();
@@ -194,7 +194,7 @@ impl Awaited {
         Ok(Self { at: fence.gpu, value: fence.cpu, event })
     }
 
-    fn signal(&self) -> Encoded {
+    pub(super) fn signal(&self) -> Encoded {
         MonitoredSignal { address: self.at, value: 1 }.to_packet()
     }
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use gpu_wire::packet::{Copy, Encoded, Fill, Indirect};
 use portable_cases::jobs;
 use std::sync::atomic::{AtomicU64, Ordering};
-use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_HANDLE, D3DKMT_SUBMITCOMMAND};
+use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_DEVICEPAGEFAULT_STATE, D3DKMT_HANDLE, D3DKMT_SUBMITCOMMAND};
 
 /// Where packets lie in the memory, and how far apart.
 const CODE: u64 = 8192;
@@ -127,6 +127,16 @@ impl<'a> Hog<'a> {
     /// The function's status; the fault is none of it.
     pub fn faults(&self, node: u32, slot: u64) -> Played {
         self.submit(node, slot, &[Fill { address: 0x7FFF_0000_0000, length: 8, pattern: 0, reserved: 0 }.to_packet()])
+    }
+
+    /// Submits this packet, and waits until the device is lost by it, which must be by a page fault.
+    ///
+    /// # Errors
+    /// What is refused, or does not happen.
+    pub fn faults_at(&self, scene: &Scene, node: u32, packet: Encoded) -> Result<D3DKMT_DEVICEPAGEFAULT_STATE> {
+        self.submit(node, 0, &[packet])?;
+        self.room.lost_by_page_fault(scene)?;
+        Ok(self.room.page_fault()?)
     }
 
     /// Submits a packet that says that it runs, and goes on until [`end`](Self::end).

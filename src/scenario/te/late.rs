@@ -2,12 +2,18 @@
 
 use super::super::rig::Rig;
 use super::super::{Played, Scene, Stage, same};
+use super::held::Awaited;
 use super::hog::Loop;
 use super::packets::submitted;
 use super::{Hog, aborted, client, is_lost, only_reset, packet_nodes, stubborn, victim};
 use anyhow::ensure;
 use dxgkrnl_model::adapter::{PacketEvent, Step};
 use dxgkrnl_model::personality::Gate;
+use std::time::Duration;
+
+/// Long enough for a DPC to run, and for whatever must come.
+const BRIEF: Duration = Duration::from_millis(50);
+const LONG: Duration = Duration::from_secs(20);
 
 /// The packet ends behind the detection of its timeout, and before the scheduler has noted what it knows.
 pub(super) fn emptied(stage: &Stage) -> Played {
@@ -109,6 +115,31 @@ pub(super) fn others_count(stage: &Stage) -> Played {
         is_lost(scene, &hog)?;
         scene.until("the fence", || Ok(works.value(&fence)? == 1))?;
         same("the device beside it", works.device.state()?.execution, 1)
+    })
+}
+
+/// A fence is signaled on an engine whose interrupts are ignored: who waits for it is woken when the reset is over, and
+/// not before.
+pub(super) fn fences(stage: &Stage) -> Played {
+    let node = victim(stage);
+    let gate = Gate::default();
+    let setup = stubborn().windows(|windows| windows.gates.reset = Some(gate.clone())).resets(1);
+    stage.play(setup, |scene| {
+        let raw = client(scene, "late")?;
+        let (hog, awaited) = (Hog::new(scene, &raw, &[node])?, Awaited::new(&raw)?);
+        hog.spin_before(node, 0, &[awaited.signal()])?;
+        scene.until("the preparation", || Ok(gate.came() == 1))?;
+        let interrupts = || scene.callbacks("DxgkCbNotifyInterrupt");
+        let before = interrupts();
+        hog.end(0)?;
+        scene.until("the signal", || Ok(raw.load(awaited.value)? == 1))?;
+        scene.until("the interrupt for it", || Ok(interrupts() > before))?;
+        ensure!(!raw.wait_event(&awaited.event, BRIEF), "the engine's interrupt was heard while it is being reset");
+        gate.let_through();
+        is_lost(scene, &hog)?;
+        only_reset(scene)?;
+        ensure!(raw.wait_event(&awaited.event, LONG), "the fence's waiter sleeps on");
+        Ok(())
     })
 }
 

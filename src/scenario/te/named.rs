@@ -76,3 +76,8 @@ pub(super) fn notes(table: &mut DRIVER_INITIALIZATION_DATA) {
 pub(super) fn contexts(scene: &Scene, node: u32) -> Vec<Made> {
     scene.world.os.run(|| made(|all| all.iter().filter(|one| one.node == node).copied().collect()))
 }
+
+/// The OS's handle of the node's context that it has made last, on a thread that is in the driver.
+pub(super) fn last_of(node: u32) -> Option<usize> {
+    made(|all| all.iter().rev().find(|one| one.node == node).map(|one| one.os))
+}

@@ -6,7 +6,7 @@ use super::hardware::{controller, force, recovered, works};
 use super::held::{Said, Spinner, deaf_until_engine, deaf_until_reset, listen, said, set_deaf};
 use super::{Hog, client, victim};
 use anyhow::{Context, ensure};
-use dxgkrnl_model::adapter::{PacketEvent, Reason, What};
+use dxgkrnl_model::adapter::{PacketEvent, Reason, Step, What};
 use dxgkrnl_model::personality::SECOND;
 use gpu_wire::packet::Fill;
 use std::time::Duration;
@@ -60,6 +60,32 @@ pub(super) fn packet_engine(stage: &Stage) -> Played {
         scene.until("the packet that waited", || hogs[1].has_ended(0))?;
         works(scene)?;
         ensure!(!said(scene).contains(&Said::Hung), "behind the reset: {:?}", said(scene));
+        same("its device", hogs[1].is_active()?, true)?;
+        same("recoveries", scene.adapter().recoveries().len(), 1)
+    })
+}
+
+/// A packet engine does not come off for a preemption, and says that it hangs long before TdrDelay is over: it is reset
+/// for that, once, and no timeout is detected. What waited behind comes back and runs.
+pub(super) fn says(stage: &Stage) -> Played {
+    let node = victim(stage);
+    let setup = Setup::default().resets(1).setting("IdleMilliseconds", 0).windows(|w| w.tdr.delay = 30 * SECOND);
+    stage.play(setup.setting("PreemptInBuffers", 0).setting("ReportHangs", HANGS), |scene| {
+        let raws = [client(scene, "hangs")?, client(scene, "waits")?];
+        let hogs = [Hog::new(scene, &raws[0], &[node])?, Hog::new(scene, &raws[1], &[node])?];
+        hogs[0].spin(node, 0)?;
+        hogs[0].begins(scene, 0)?;
+        hogs[1].spin(node, 0)?;
+        let recovery = recovered(scene, 1)?.remove(0);
+        same("what", (recovery.what, recovery.reason), (What::PacketEngine { node }, Reason::Asked))?;
+        same("its TdrReason", recovery.reason.tdr_reason(), 6)?;
+        let detected = |step: &Step| matches!(step, Step::PreemptionTried(_) | Step::TimeoutDetected);
+        ensure!(!recovery.has(detected), "{recovery}");
+        super::is_lost(scene, &hogs[0])?;
+        hogs[1].begins(scene, 0)?;
+        hogs[1].end(0)?;
+        scene.until("the packet that waited", || hogs[1].has_ended(0))?;
+        works(scene)?;
         same("its device", hogs[1].is_active()?, true)?;
         same("recoveries", scene.adapter().recoveries().len(), 1)
     })

@@ -10,8 +10,9 @@ use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
 use gpu_engine::packet_node::PacketSubmission;
 use gpu_engine::word::{Ordering, Word};
-use gpu_wire::PAGE_SIZE;
-use gpu_wire::packet::{self, Encoded};
+use gpu_wire::packet::{self, Encoded, Privilege};
+use gpu_wire::pte::{self, Pte};
+use gpu_wire::{GpuVa, PAGE_SIZE};
 
 /// Pages that take an engine more than a turn to fill.
 const BIG: u64 = 1024;
@@ -44,6 +45,23 @@ fn preempt(rig: &Rig, request: u32) -> usize {
     back.clear();
     queue.with(|queue| queue.give_back(back));
     count
+}
+
+/// Asks for a preemption when the running packet maps its first page, and has everything done that there is to do. The
+/// fence of the packet that ran by then, and how many came back.
+fn preempt_amid(rig: &mut Rig, request: u32) -> (Option<u32>, usize) {
+    let (gpu, (tell, told)) = (rig.gpu.clone(), std::sync::mpsc::channel());
+    let asks = move || {
+        let queue = &gpu.nodes[0].packets;
+        let running = queue.shown().running;
+        let back = queue.with(|queue| queue.preempt(request));
+        gpu.ask_preempt(0);
+        tell.send((running, back.len())).unwrap();
+    };
+    *rig.gpu.host.on_map.lock().unwrap() = Some(Box::new(asks));
+    rig.gpu.wake(0);
+    rig.settle();
+    told.try_recv().unwrap()
 }
 
 /// A turn of the packet's, in which another queue waits, so that it is not the whole packet.
@@ -128,6 +146,37 @@ fn an_answer_names_nothing_that_was_refused_behind_its_request() {
     }
 }
 
+/// What is submitted, and refused, behind a packet that was refused behind a preemption counts in its place.
+#[test]
+fn a_packet_behind_one_that_was_refused_behind_a_preemption_counts_as_completed() {
+    for refused_again in [false, true] {
+        let mut rig = Rig::new();
+        let (mut other, m, big) = (rig.queue(0, 1), rig.map(1, false), rig.map(BIG, false));
+        let first = long(&mut rig, 5, m, big);
+        submit(&rig, first);
+        turn(&mut rig, &mut other);
+        let back = rig.gpu.nodes[0].packets.with(|queue| queue.preempt(10));
+        rig.gpu.nodes[0].packets.with(|queue| (queue.give_back(back), queue.refuse(11, &rig.gpu.mutation)));
+        let behind = packet_of(&mut rig, 12, false, &[Encoded::nop(8)]);
+        submit(&rig, behind);
+        if refused_again {
+            rig.gpu.nodes[0].packets.with(|queue| queue.refuse(13, &rig.gpu.mutation));
+        }
+        rig.gpu.ask_preempt(0);
+        rig.settle();
+        let told = [Notice::PacketPreempted { request: 10, completed: 4 }, Notice::PacketCompleted { fence: 12 }];
+        assert_eq!(rig.drain(), told.map(|notice| (0, notice)));
+        let last = if refused_again { 13 } else { 12 };
+        assert_eq!(rig.gpu.nodes[0].packets.with(|queue| queue.fences()), (last, last));
+        // What is taken back before it has begun leaves what was refused before it.
+        let behind = packet_of(&mut rig, 14, false, &[Encoded::nop(8)]);
+        submit(&rig, behind);
+        assert_eq!(preempt(&rig, 15), 1);
+        rig.settle();
+        assert_eq!(rig.drain(), [(0, Notice::PacketPreempted { request: 15, completed: last })]);
+    }
+}
+
 /// Preempted at every turn, and once more before it has begun again: each part of it runs once.
 #[test]
 fn a_packet_is_taken_off_as_often_as_the_os_wants() {
@@ -196,15 +245,68 @@ fn what_does_not_come_back_is_forgotten() {
 #[test]
 fn an_engine_that_does_not_come_off_in_buffers_answers_behind_the_packet() {
     let mut rig = Rig::without_preemption();
-    let (mut other, m, big) = (rig.queue(0, 1), rig.map(1, false), rig.map(BIG, false));
+    let (m, big) = (rig.map(1, false), rig.map(BIG, false));
     let first = long(&mut rig, 1, m, big);
     submit(&rig, first);
-    turn(&mut rig, &mut other);
-    preempt(&rig, 2);
-    rig.settle();
+    assert_eq!(preempt_amid(&mut rig, 2), (Some(1), 0));
     let told = [(0, Notice::PacketCompleted { fence: 1 }), (0, Notice::PacketPreempted { request: 2, completed: 1 })];
     assert_eq!(rig.drain(), told);
     assert_eq!((m.read(24), rig.gpu.nodes[0].counters.read().taken_off), (9, 0));
+}
+
+/// What was taken back from behind a packet that stays on the engine does not complete with that.
+#[test]
+fn a_packet_that_stays_completes_nothing_that_was_taken_back_behind_it() {
+    let mut rig = Rig::without_preemption();
+    let (m, big) = (rig.map(1, false), rig.map(BIG, false));
+    let first = long(&mut rig, 1, m, big);
+    submit(&rig, first);
+    for fence in [2, 3] {
+        let behind = packet_of(&mut rig, fence, false, &[Encoded::nop(8)]);
+        submit(&rig, behind);
+    }
+    assert_eq!(preempt_amid(&mut rig, 4), (Some(1), 2));
+    let told = [(0, Notice::PacketCompleted { fence: 1 }), (0, Notice::PacketPreempted { request: 4, completed: 1 })];
+    assert_eq!(rig.drain(), told);
+    assert_eq!(rig.gpu.nodes[0].packets.with(|queue| queue.fences()), (1, 3));
+}
+
+/// Another command buffer of the context begins at its beginning, also with the flag, and whatever they share.
+#[test]
+fn another_buffer_does_not_go_on_where_one_was_taken_off() {
+    for (by, more) in [(8, 0), (0, 8)] {
+        let mut rig = Rig::new();
+        let (_, kept) = taken_off(&mut rig, 6);
+        let (address, length) = (GpuVa(kept.address.0 + by), kept.length + more);
+        assert!(!kept.context.claim(true, address, length, 0), "{by} bytes on, {more} bytes more");
+        assert!(!kept.context.claim(true, kept.address, kept.length, 0), "it was dropped for another one");
+    }
+}
+
+/// A page table that a paging packet has written is not mapped behind its end, nor when it is taken off.
+#[test]
+fn no_table_of_a_paging_packet_stays_mapped() {
+    for is_taken_off in [false, true] {
+        let mapped = [false, true].map(|writes| {
+            let mut rig = Rig::new();
+            let (mut other, m, big) = (rig.queue(0, 1), rig.map(1, false), rig.map(BIG, false));
+            let table = rig.leaf_table(&rig.context.clone(), m.va);
+            let entry = Encoded::table_write(Pte::table(table).unwrap(), pte::index(m.va, 0), [Pte::INVALID]);
+            let first = if writes { entry } else { Encoded::nop(8) };
+            let fill = packet::Fill { address: big.va.0, length: BIG * PAGE_SIZE, pattern: 1, reserved: 0 };
+            // It works in the other process's address space, as in that of a companion context.
+            let packet = packet_of(&mut rig, 1, false, &[first, fill.to_packet()]);
+            submit(&rig, PacketSubmission { privilege: Privilege::Paging, ..packet });
+            if is_taken_off {
+                turn(&mut rig, &mut other);
+                preempt(&rig, 2);
+            }
+            rig.settle();
+            assert_eq!(rig.gpu.nodes[0].counters.read().taken_off, u64::from(is_taken_off));
+            rig.gpu.host.mappings.load(Ordering::Relaxed)
+        });
+        assert_eq!(mapped[0], mapped[1], "a packet that was taken off: {is_taken_off}");
+    }
 }
 
 /// What was refused right behind a packet that is taken off is not completed before it.
