@@ -106,6 +106,24 @@ const OWN: &[Scenario] = &[
         source: "User-mode work submission, Abnormal process termination",
         play: attack::left_behind,
     },
+    Scenario {
+        id: "PT-17",
+        title: "a client exits, or is killed, while a thread of it waits for an event that nobody sets",
+        source: END,
+        play: end::waits_for_ever,
+    },
+    Scenario {
+        id: "PT-18",
+        title: "a client whose agent says that it takes no page away is ended",
+        source: "DxgkCbDisconnectDoorbell: it returns when user mode has lost the page",
+        play: kill::refusing,
+    },
+    Scenario {
+        id: "PT-19",
+        title: "a client has so many connections and no more, and one that says nothing keeps no other waiting",
+        source: REACH,
+        play: attack::crowd,
+    },
 ];
 
 /// A machine whose processes may be Linux processes.

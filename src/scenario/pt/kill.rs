@@ -65,3 +65,15 @@ pub(super) fn stopped(stage: &Stage) -> Played {
         neighbour.job(scene)
     })
 }
+
+pub(super) fn refusing(stage: &Stage) -> Played {
+    stage.play(setup().setting("PhysicalDoorbells", 1), |scene| {
+        let mut neighbour = Neighbour::new(scene, 0)?;
+        let client = scene.world.separate("refuses")?;
+        client.expect("refuses")?;
+        neighbour.job(scene)?;
+        let status = client.exit()?;
+        same("the signal that ended it", status.signal(), Some(9))?;
+        neighbour.job(scene)
+    })
+}
