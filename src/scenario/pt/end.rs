@@ -53,10 +53,10 @@ pub(super) fn works_on(stage: &Stage) -> Played {
 pub(super) fn leaves(stage: &Stage) -> Played {
     stage.play(setup(), |scene| {
         let mut neighbour = Neighbour::new(scene, 0)?;
-        let before = Held::now(scene);
+        let before = Held::now(scene)?;
         let client = scene.world.separate("leave")?;
         client.expect("left")?;
-        ensure!(Held::now(scene).doorbells > before.doorbells, "nothing was left");
+        ensure!(Held::now(scene)?.doorbells > before.doorbells, "nothing was left");
         goes(client)?;
         before.until_again(scene, 64)?;
         neighbour.job(scene)

@@ -15,7 +15,7 @@ const QUEUE: &str = "DxgkDdiDestroyHwQueue";
 pub(super) fn busy(stage: &Stage) -> Played {
     stage.play(setup(), |scene| {
         let mut neighbour = Neighbour::new(scene, 0)?;
-        let before = Held::now(scene);
+        let before = Held::now(scene)?;
         let client = scene.world.separate("busy")?;
         client.expect("busy")?;
         neighbour.job(scene)?;
