@@ -28,7 +28,8 @@ mod schedule;
 mod together;
 
 pub use crowd::crowd;
-pub(super) use idle::{MODELS, idle_queue};
+pub(in crate::scenario) use idle::MODELS;
+pub(super) use idle::idle_queue;
 pub use room::{ABORT, KernelQueue, Memory, NOTIFY, RETRY, RingQueue, Room};
 pub(super) use room::{CONNECTED, HardwareQueue};
 
@@ -374,7 +375,13 @@ fn destroy_connected(stage: &Stage) -> Played {
             }
         }
         same("callbacks", scene.callbacks("DxgkCbDisconnectDoorbell"), 0)?;
-        same("the first's progress", queue.progress()?, 1)
+        same("the first's progress", queue.progress()?, 1)?;
+        // Nor is it looked at when its context is put back on the run list.
+        ensure!(scene.world.os.suspend(scene.adapter(), &raw.process), "not acknowledged");
+        scene.world.os.resume(scene.adapter(), &raw.process);
+        let progress = other.submit_through(&[])?;
+        other.wait(scene, progress)?;
+        same("the first's progress behind a resumption", queue.progress()?, 1)
     })
 }
 

@@ -17,6 +17,8 @@ mod left;
 pub mod storm;
 mod under;
 
+pub(in crate::scenario) use left::census;
+
 use super::rig::{Page, Rig};
 use super::{Played, Scenario, Scene, Setup, same};
 use crate::client::Queue;
@@ -106,6 +108,24 @@ const OWN: &[Scenario] = &[
         source: "User-mode work submission, Abnormal process termination",
         play: attack::left_behind,
     },
+    Scenario {
+        id: "PT-17",
+        title: "a client exits, or is killed, while a thread of it waits for an event that nobody sets",
+        source: END,
+        play: end::waits_for_ever,
+    },
+    Scenario {
+        id: "PT-18",
+        title: "a client whose agent says that it takes no page away is ended",
+        source: "DxgkCbDisconnectDoorbell: it returns when user mode has lost the page",
+        play: kill::refusing,
+    },
+    Scenario {
+        id: "PT-19",
+        title: "a client has so many connections and no more, and one that says nothing keeps no other waiting",
+        source: REACH,
+        play: attack::crowd,
+    },
 ];
 
 /// A machine whose processes may be Linux processes.
@@ -137,32 +157,35 @@ impl Neighbour {
 }
 
 /// What processes have at the first adapter now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Held {
     processes: u64,
     devices: u64,
     doorbells: u64,
+    /// What the driver says that it has: queues, contexts and fences, too.
+    objects: Vec<String>,
     free_ram: u64,
 }
 
 impl Held {
-    fn now(scene: &Scene) -> Self {
+    fn now(scene: &Scene) -> Result<Self> {
         let calls = scene.adapter().ddi_calls();
         let count = |name: &str| calls.get(name).copied().unwrap_or(0);
         let open = |what: &str| count(&format!("DxgkDdiCreate{what}")) - count(&format!("DxgkDdiDestroy{what}"));
-        Self {
+        Ok(Self {
             processes: open("Process"),
             devices: open("Device"),
             doorbells: open("Doorbell"),
+            objects: census(scene)?,
             free_ram: scene.world.os.kernel().free_ram(),
-        }
+        })
     }
 
     /// Waits until as much is held as then. Pages that pools keep for the next time do not count, up to `kept`.
     fn until_again(self, scene: &Scene, kept: u64) -> Played {
-        let now = Self::now(scene);
+        let now = Self::now(scene)?;
         same("objects", Self { free_ram: 0, ..now }, Self { free_ram: 0, ..self })?;
         // Page tables are freed behind the end.
-        scene.until("memory is free again", || Ok(Self::now(scene).free_ram + kept >= self.free_ram))
+        scene.until("memory is free again", || Ok(scene.world.os.kernel().free_ram() + kept >= self.free_ram))
     }
 }

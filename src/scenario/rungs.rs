@@ -71,15 +71,15 @@ const NEEDS: &[Need] = &[
         "MR-17", "XA-12",
     ]),
     (3, "it hangs queues for doorbells, or resets them", &["TE-17", "TE-18", "TA-05", "TE-77"]),
-    (3, "it takes the power from a device with doorbells", &["RP-05", "RP-06"]),
+    (3, "it takes the power from a device with doorbells", &["RP-05", "RP-06", "RP-19"]),
     (3, "it makes a queue for doorbells: its probes, its second kind of queue, or its rings", &[
         "WS-21", "WS-23", "DB-01", "DB-02", "DB-03", "DB-04", "DB-05", "DB-06", "DB-07", "DB-08", "DB-10",
         "DB-11", "DB-12", "DB-13", "DB-14", "DB-16", "DB-18", "DB-19", "DB-20", "DB-22", "DB-25", "DB-26",
         "DB-29", "DB-30", "DB-32", "DB-33", "DB-34", "DB-35", "DB-37", "DB-38", "DB-39", "DB-40", "DB-41", "DB-42",
         "DB-43", "DB-44",
-        "DB-61", "DB-62", "DB-63", "DB-64", "DB-65", "DB-66", "DB-67", "DB-68", "DB-69", "DB-45", "DB-46", "DB-47",
+        "DB-61", "DB-62", "DB-63", "DB-64", "DB-65", "DB-66", "DB-67", "DB-68", "DB-69", "DB-70", "DB-45", "DB-46", "DB-47",
         "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-04", "BI-05", "BI-06", "BI-09",
-        "BI-10", "BI-11", "BI-43", "BI-45", "BI-46", "BI-49", "BI-50", "ST-67", "ST-90", "DD-05", "DD-07",
+        "BI-10", "BI-11", "BI-43", "BI-45", "BI-46", "BI-49", "BI-50", "BI-53", "BI-54", "ST-67", "ST-90", "DD-05", "DD-07",
         "DD-14", "DD-16", "DD-18", "DD-20", "DD-21",
     ]),
     (3, "it reads fence logs, which queues for doorbells have", &[
@@ -88,7 +88,7 @@ const NEEDS: &[Need] = &[
     ]),
     (3, "its clients are Linux processes with doorbells, whose pages and connections it looks at", &[
         "PT-01", "PT-02", "PT-03", "PT-04", "PT-05", "PT-06", "PT-08", "PT-11", "PT-12", "PT-13", "PT-14", "PT-15",
-        "PT-16",
+        "PT-16", "PT-17", "PT-18", "PT-19",
     ]),
     (3, "it climbs the rungs itself, from the highest down", &["ST-03", "ST-51", "ST-52", "ST-53"]),
 ];

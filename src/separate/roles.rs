@@ -8,7 +8,7 @@ use crate::client::{Adapter, Allocation, Device, Fence, Inside, Queue, Refused};
 use crate::demo::actor::part;
 use crate::demo::parts::Talk;
 use anyhow::{Context, Result, bail, ensure};
-pub use attack::keep;
+pub use attack::{keep, refuses};
 use std::ptr;
 use std::time::{Duration, Instant};
 use umd_core::ffi::FpUmdTable;
@@ -126,6 +126,9 @@ pub fn play(role: &str, here: &Here) -> Result<()> {
         "pages" => attack::pages(here),
         "forge" => attack::forge(),
         "behind" => attack::leave_behind(here),
+        "stuck" => stuck(),
+        "refuses" => attack::refuse(here),
+        "crowd" => attack::crowd(here),
         _ => bail!("no role is called {role}"),
     }
 }
@@ -242,6 +245,17 @@ fn leave(here: &Here) -> Result<()> {
     }
     std::mem::forget((device, adapter));
     say("left");
+    hear("end")
+}
+
+/// Exits, or is killed, while a thread waits for an event that nobody sets.
+fn stuck() -> Result<()> {
+    let event = super::client::ask(Kind::CreateEvent, &[0, 0], "");
+    ensure!(event != 0, "no event");
+    std::thread::spawn(move || super::client::ask(Kind::WaitEvent, &[event, u32::MAX.into()], ""));
+    // Until the machine's thread waits.
+    std::thread::sleep(Duration::from_millis(50));
+    say("waits");
     hear("end")
 }
 

@@ -161,10 +161,9 @@ impl Separate {
         // The agent is first; nothing of the client can be mapped before it is there.
         let socket = loop {
             ensure!(!shared.host.ends(Duration::ZERO), "the client ended before it came up");
-            match shared.next(listener) {
-                Some((socket, Kind::HelloAgent)) => break socket,
-                Some(_) => bail!("the client began with another connection than its agent's"),
-                None => {}
+            if let Some(socket) = shared.next(listener) {
+                ensure!(shared.hello(&socket) == Some(Kind::HelloAgent), "the client does not begin with its agent");
+                break socket;
             }
         };
         let window = shared.greet(&socket, driver)?;
@@ -277,8 +276,8 @@ impl Drop for Separate {
 }
 
 impl Shared {
-    /// The next connection and what it is for. `None`: it is not the client's, or there is none for a while.
-    fn next(&self, listener: &OwnedFd) -> Option<(OwnedFd, Kind)> {
+    /// The next connection of the client's. `None`: it is another's, or there is none for a while.
+    fn next(&self, listener: &OwnedFd) -> Option<OwnedFd> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let while_ = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
         let came = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&while_));
@@ -291,11 +290,15 @@ impl Shared {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
+        Some(socket)
+    }
+
+    /// What a connection is for. `None`: it does not say so in time.
+    fn hello(&self, socket: &OwnedFd) -> Option<Kind> {
+        set_socket_timeout(socket, Timeout::Recv, Some(PATIENCE)).ok()?;
+        let hello = Message::receive(socket).ok()?;
         self.host.messages.fetch_add(1, Ordering::Relaxed);
-        // One that says nothing keeps no other waiting.
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE)).ok()?;
-        let hello = Message::receive(&socket).ok()?;
-        Some((socket, hello.kind))
+        Some(hello.kind)
     }
 
     /// Agrees with the client on its window.
@@ -325,17 +328,21 @@ impl Shared {
     /// Takes connections of the client's threads until it runs no more.
     fn accept(self: &Arc<Self>, listener: &OwnedFd) {
         while !self.is_gone.load(Ordering::Acquire) {
-            if let Some((socket, Kind::HelloThread)) = self.next(listener) {
+            if let Some(socket) = self.next(listener) {
                 let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
                 connections.retain(|connection| !connection.served.is_finished());
-                let is_ready = set_socket_timeout(&socket, Timeout::Recv, None).is_ok();
-                let Some(twin) = socket.try_clone().ok().filter(|_| is_ready && connections.len() < MOST_CONNECTIONS)
-                else {
+                let Some(twin) = socket.try_clone().ok().filter(|_| connections.len() < MOST_CONNECTIONS) else {
                     self.refused.fetch_add(1, Ordering::Relaxed);
                     continue;
                 };
                 let this = self.clone();
-                let served = std::thread::spawn(move || this.serve(&socket));
+                // On a thread of its own: one that says nothing keeps no other waiting.
+                let served = std::thread::spawn(move || {
+                    let is_thread = this.hello(&socket) == Some(Kind::HelloThread);
+                    if is_thread && set_socket_timeout(&socket, Timeout::Recv, None).is_ok() {
+                        this.serve(&socket);
+                    }
+                });
                 connections.push(Connection { socket: twin, served });
             }
         }

@@ -1,12 +1,12 @@
 //! Clients that are after others.
 
-use super::setup;
+use super::{Neighbour, setup};
 use crate::scenario::db::{RingQueue, Room, raw};
 use crate::scenario::{Played, Stage, same};
 use anyhow::{Context, ensure};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{DumpableBehavior, Pid, Signal, kill_process};
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(super) fn foreign_handles(stage: &Stage) -> Played {
     stage.play(setup(), |scene| {
@@ -30,11 +30,43 @@ pub(super) fn pages(stage: &Stage) -> Played {
     stage.play(setup(), |scene| {
         let mut client = scene.world.separate("pages")?;
         client.expect("refused")?;
+        // Each of these alone would do; none may be missing.
+        let status =
+            std::fs::read_to_string(format!("/proc/{}/status", client.pid())).context("the client's status")?;
+        let says = |name: &str, value: &str| {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+            ensure!(line.split_whitespace().nth(1) == Some(value), "the client has {line:?}, not {name} {value}");
+            Ok(())
+        };
+        says("NoNewPrivs:", "1")?;
+        if rustix::process::getuid().is_root() {
+            says("Uid:", "65534")?;
+            says("Gid:", "65534")?;
+        }
+        same("dumpable", rustix::process::dumpable_behavior()?, DumpableBehavior::NotDumpable)?;
         client.say("go")?;
         client.expect("done")?;
         client.say("end")?;
         ensure!(client.exit()?.success(), "the client failed");
         Ok(())
+    })
+}
+
+/// The connections that are refused of those of a crowd, but for those of its threads.
+const BEYOND: u64 = 301 - 256;
+
+pub(super) fn crowd(stage: &Stage) -> Played {
+    stage.play(setup(), |scene| {
+        let mut neighbour = Neighbour::new(scene, 0)?;
+        let mut client = scene.world.separate("crowd")?;
+        client.expect("crowd")?;
+        scene.until("refusals", || Ok(client.refused() >= BEYOND))?;
+        client.say("go")?;
+        client.expect("done")?;
+        let begun = Instant::now();
+        client.kill();
+        ensure!(begun.elapsed() < SOON, "the end took {:?}", begun.elapsed());
+        neighbour.job(scene)
     })
 }
 

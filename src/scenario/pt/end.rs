@@ -6,6 +6,8 @@ use super::{Held, Neighbour, setup};
 use crate::scenario::{Played, Stage, same};
 use crate::separate::Separate;
 use anyhow::{Context, ensure};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 use umd_core::ffi::types::{FP_MODE_KERNEL, FP_MODE_USER};
 
 /// The client ends by itself, and nothing of it is left.
@@ -51,10 +53,10 @@ pub(super) fn works_on(stage: &Stage) -> Played {
 pub(super) fn leaves(stage: &Stage) -> Played {
     stage.play(setup(), |scene| {
         let mut neighbour = Neighbour::new(scene, 0)?;
-        let before = Held::now(scene);
+        let before = Held::now(scene)?;
         let client = scene.world.separate("leave")?;
         client.expect("left")?;
-        ensure!(Held::now(scene).doorbells > before.doorbells, "nothing was left");
+        ensure!(Held::now(scene)?.doorbells > before.doorbells, "nothing was left");
         goes(client)?;
         before.until_again(scene, 64)?;
         neighbour.job(scene)
@@ -115,4 +117,35 @@ pub(super) fn older_beside_newer(stage: &Stage) -> Played {
         same("how the newer one submits", queue.info()?.mode, FP_MODE_USER)?;
         goes(client)
     })
+}
+
+/// What an end may take on a busy host.
+const SOON: Duration = Duration::from_secs(10);
+
+pub(super) fn waits_for_ever(stage: &Stage) -> Played {
+    for is_killed in [false, true] {
+        stage.play(setup(), |scene| {
+            let client = scene.world.separate("stuck")?;
+            client.expect("waits")?;
+            let (over, wait) = channel();
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    let ended = match is_killed {
+                        true => Ok(client.kill()),
+                        false => goes(client),
+                    };
+                    over.send(ended).unwrap_or(());
+                });
+                let ended = wait.recv_timeout(SOON);
+                if ended.is_err() {
+                    // The thread that hangs keeps the scope, and with it the process.
+                    eprintln!("a thread that waits keeps its process's end waiting: killed {is_killed}");
+                    std::process::exit(1);
+                }
+                ended.context("the end")?
+            })?;
+            Neighbour::new(scene, 0)?.job(scene)
+        })?;
+    }
+    Ok(())
 }

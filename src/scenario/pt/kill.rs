@@ -15,7 +15,7 @@ const QUEUE: &str = "DxgkDdiDestroyHwQueue";
 pub(super) fn busy(stage: &Stage) -> Played {
     stage.play(setup(), |scene| {
         let mut neighbour = Neighbour::new(scene, 0)?;
-        let before = Held::now(scene);
+        let before = Held::now(scene)?;
         let client = scene.world.separate("busy")?;
         client.expect("busy")?;
         neighbour.job(scene)?;
@@ -60,6 +60,18 @@ pub(super) fn stopped(stage: &Stage) -> Played {
         let time = begun.elapsed();
         ensure!(time >= Duration::from_millis(200) && time < SOON, "the doorbell was had after {time:?}");
         ensure!(client.say("go").is_err() || client.hear().is_err(), "the client goes on");
+        let status = client.exit()?;
+        same("the signal that ended it", status.signal(), Some(9))?;
+        neighbour.job(scene)
+    })
+}
+
+pub(super) fn refusing(stage: &Stage) -> Played {
+    stage.play(setup().setting("PhysicalDoorbells", 1), |scene| {
+        let mut neighbour = Neighbour::new(scene, 0)?;
+        let client = scene.world.separate("refuses")?;
+        client.expect("refuses")?;
+        neighbour.job(scene)?;
         let status = client.exit()?;
         same("the signal that ended it", status.signal(), Some(9))?;
         neighbour.job(scene)

@@ -27,7 +27,7 @@ pub(super) const CASES: &[Scenario] = &[
 ];
 
 /// How many objects of each kind the driver has, as its debug information says.
-fn census(scene: &Scene) -> Result<Vec<String>> {
+pub(in crate::scenario) fn census(scene: &Scene) -> Result<Vec<String>> {
     scene.world.os.collect_debug_info(scene.adapter());
     let text = decode(&scene.adapter().debug_info())?.text;
     let lines = text.lines().skip_while(|line| line.trim() != "objects").skip(1);

@@ -103,7 +103,7 @@ pub fn play(stage: &Stage, deaths: Deaths) -> Played {
             neighbour.job(scene)?;
             // The first few let pools grow.
             if happened == 5 {
-                before = Some(Held::now(scene));
+                before = Some(Held::now(scene)?);
             }
         }
         before.map_or(Ok(()), |before| before.until_again(scene, KEPT))

@@ -3,19 +3,23 @@
 #![expect(unsafe_code, reason = "mappings that must be refused are asked for")]
 
 use super::{Here, PATIENCE, hear, listen, say, thunk, worked};
-use crate::separate::client::machine;
+use crate::separate::client::{ask, machine};
+use crate::separate::wire::Kind;
 use anyhow::{Context, Result, ensure};
 use nt_model::memory::Handed;
 use nt_model::{PAGE_SIZE, Rights};
 use rustix::fs::SealFlags;
 use rustix::io::FdFlags;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mprotect};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 use wddm_abi::{
     D3DKMT_CLOSEADAPTER, D3DKMT_CONNECT_DOORBELL, D3DKMT_DESTROY_DOORBELL, D3DKMT_DESTROYCONTEXT, D3DKMT_DESTROYDEVICE,
     D3DKMT_DESTROYHWQUEUE, D3DKMT_GETDEVICESTATE, D3DKMT_NOTIFY_WORK_SUBMISSION, ntstatus,
@@ -44,6 +48,49 @@ pub fn keep(at: usize, handed: Handed, rights: Rights) {
     if KEEPING.get().is_some() {
         KEPT.lock().unwrap_or_else(PoisonError::into_inner).push(Kept { at, handed, rights });
     }
+}
+
+/// Whether the agent does nothing more, and says so.
+static REFUSES: AtomicBool = AtomicBool::new(false);
+
+/// What the agent asks in front of each change of a mapping.
+pub fn refuses() -> bool {
+    REFUSES.load(Ordering::Acquire)
+}
+
+/// Has its agent refuse: no page can be taken away from this process.
+pub fn refuse(here: &Here) -> Result<()> {
+    let _client = worked(here, 1)?;
+    REFUSES.store(true, Ordering::Release);
+    say("refuses");
+    hear("never")
+}
+
+/// Opens connections that say nothing, and more than a client may have.
+pub fn crowd(here: &Here) -> Result<()> {
+    let client = worked(here, 1)?;
+    let silent = || -> Result<OwnedFd> {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        connect(&socket, &SocketAddrUnix::new_abstract_name(machine().as_bytes())?)?;
+        Ok(socket)
+    };
+    let mut sockets = vec![silent()?];
+    // A new thread, whose connection stands behind the one that says nothing.
+    let begun = Instant::now();
+    let event = std::thread::spawn(|| ask(Kind::CreateEvent, &[0, 0], "")).join();
+    ensure!(event.is_ok_and(|event| event != 0), "no event");
+    ensure!(begun.elapsed() < Duration::from_secs(10), "a connection waited {:?} for another", begun.elapsed());
+    for _ in 0..300 {
+        sockets.push(silent()?);
+    }
+    say("crowd");
+    hear("go")?;
+    // The connections that there were are served.
+    let at = client.memory.gpu_va()?;
+    let progress = client.queue.run(|list| list.store(at, 2))?;
+    client.queue.wait(progress, PATIENCE)?;
+    say("done");
+    hear("never")
 }
 
 /// Asks for a writable mapping of a file. It must be refused.
