@@ -5,12 +5,14 @@
 
 use super::idle::{MODELS, idle_queue};
 use super::{KernelQueue, NOTIFY, RETRY, RingQueue, Room, raw, ring::Count};
+use crate::scenario::rig::Rig;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use umd_core::ffi::types::FP_KIND_SYSTEM;
 
 pub(super) const CASES: &[Scenario] = &[
     Scenario {
@@ -98,6 +100,19 @@ fn to_f1(stage: &Stage) -> Played {
             same("what comes right before the last connection", before, Some(names[0]))
         })?;
     }
+    // What wakes an engine that has nothing to do is no reason to ask sooner: paging has every engine flush.
+    stage.play(with_components(1_000, MODELS[0]), |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let flushes = scene.calls("DxgkDdiBuildPagingBuffer");
+        for _ in 0..20 {
+            let memory = rig.device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+            memory.gpu_va()?;
+            drop(memory);
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+        ensure!(scene.calls("DxgkDdiBuildPagingBuffer") > flushes, "nothing was paged");
+        same("F-states within the time that an engine sleeps first", scene.calls("DxgkDdiSetPowerComponentFState"), 0)
+    })?;
     // Without components no engine asks.
     stage.play(Setup::default().setting("IdleMilliseconds", 5), |scene| {
         let raw = raw(scene)?;
