@@ -184,12 +184,14 @@ impl<H: Host> Context<H> {
         let Properties { band, level, priority, quantum, grace_same, grace_lower } = *properties;
         let exists = (band as usize) < BANDS;
         if exists {
-            self.band.store(band, Ordering::Relaxed);
-            self.rank.store(rank(band as usize, level, priority), Ordering::Relaxed);
+            let rank = rank(band as usize, level, priority);
+            let had = (self.band.swap(band, Ordering::Relaxed), self.rank.swap(rank, Ordering::Relaxed));
             self.quantum.store(quantum, Ordering::Relaxed);
             self.grace_same.store(grace_same, Ordering::Relaxed);
             self.grace_lower.store(grace_lower, Ordering::Relaxed);
-            policy.note_change();
+            if had != (band, rank) {
+                policy.note_change(self.node);
+            }
         }
         exists
     }

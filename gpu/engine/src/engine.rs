@@ -77,6 +77,8 @@ pub const BETWEEN_LOOKS: u64 = 450_000;
 
 /// Windows that a flush has doomed and that are unmapped between two looks of the engine: some 10 µs.
 const UNMAPPED_AT_ONCE: usize = 2;
+/// What the answer to a suspension counts for, in bytes moved.
+const ANSWER_COST: u64 = 1 << 10;
 /// One node's engine.
 pub struct Engine<H: Host> {
     gpu: Shared<Gpu<H>>,
@@ -147,7 +149,7 @@ impl<H: Host> Engine<H> {
         Ok(Self { gpu, core })
     }
 
-    /// The engine that is to take the place of the one that node `node` has: behind [`Node::supersede`].
+    /// The engine that is to take the place of the one that node `node` has, with [`Node::supersede`] behind this.
     ///
     /// # Errors
     /// [`NoMemory`].
@@ -257,7 +259,7 @@ impl<H: Host> Core<H> {
 
     fn step(&mut self, gpu: &Gpu<H>) -> Step {
         let node = &gpu.nodes[self.node];
-        if self.wedged && self.is_given_up(gpu) {
+        if self.is_given_up(gpu) {
             // Another engine has the node, and its event: this one comes back late, and ends.
             return Step::Stopped;
         }
@@ -303,6 +305,8 @@ impl<H: Host> Core<H> {
             return Step::Worked;
         }
         let Some(queue) = self.next_ready(gpu, node) else {
+            // Where their places in line are not given yet, their turn is still to come.
+            self.queues_next = !packets_first && !self.schedule.is_empty();
             let unmaps = node.attention.load(Ordering::Relaxed) & attention::FLUSH != 0;
             let looks_on = self.watched.is_amid() || gpu.global.concerns(node.index);
             if unmaps || looks_on || !self.arriving.is_empty() || !self.schedule.is_empty() {
@@ -454,6 +458,7 @@ impl<H: Host> Core<H> {
             if let Some(fence) = context.suspended(&gpu.mutation) {
                 node.trace.push(Event::Suspend, context.slot.pack());
                 self.reports.notify(gpu, node, Notice::ContextSuspended { context: context.slot, fence });
+                self.tlb.work += ANSWER_COST;
             }
         }
     }

@@ -17,7 +17,7 @@
 //! | contexts of the real-time band | the higher level (`realtimeBandPriorityLevel`) | until it has nothing ready |
 //! | processes of a band | the one that was served least recently, however many queues each has | `processQuantumForBand` |
 //! | contexts of a process | the higher priority (`inProcessPriority`) | until it has nothing ready |
-//! | contexts of one priority | the one that waits for longest | `quantum` |
+//! | queues of contexts of one priority | the one that waits for longest | `quantum` of its context |
 //!
 //! A quantum is the time that an engine spends on a process or a context while others wait for it: one that is alone
 //! uses none of it. It is counted by turns ([`crate::engine`]), which are shorter; behind each the engine serves what
@@ -148,7 +148,7 @@ impl<H: Host> Schedule<H> {
     /// gets those for which there is no memory. Returns whether each has its place.
     fn follow(&mut self, policy: &Policy, mut refused: impl FnMut(Shared<Queue<H>>)) -> bool {
         if self.moving.is_none() {
-            let changes = policy.changes.load(Ordering::Acquire);
+            let changes = policy.changes.get(self.node).map_or(0, |changes| changes.load(Ordering::Acquire));
             if core::mem::replace(&mut self.followed, changes) == changes {
                 return true;
             }

@@ -19,6 +19,8 @@ const TAKEN_IN_AT_ONCE: usize = 32;
 const TAKE_IN_COST: u64 = 1 << 10;
 /// What turning one around counts for, or making one ready: its cache line.
 const TURN_AROUND_COST: u64 = 512;
+/// What a ring of a doorbell counts for: its queue is put in line, and the scheduling log says so.
+const RING_COST: u64 = 1 << 10;
 /// What it counts for to look for the queue that rang the global doorbell, in bytes moved.
 const SEARCHED_COST: u64 = 16 << 10;
 
@@ -30,8 +32,9 @@ impl<H: Host> Core<H> {
                 self.watch.refresh(&gpu.doorbells, node.index);
                 let Self { hot, tlb, watch, pace, .. } = self;
                 hot.look(gpu, node, tlb, watch, pace);
-                let Self { watch, schedule, .. } = self;
+                let Self { watch, schedule, tlb, .. } = self;
                 watch.poll(&gpu.doorbells, |queue| {
+                    tlb.work += RING_COST;
                     bump(&node.counters.rings);
                     if queue.context.node != node.index {
                         // The doorbell is just changing hands, and its new queue is another engine's.

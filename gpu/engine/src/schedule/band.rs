@@ -107,7 +107,8 @@ impl<H: Host> Band<H> {
     pub fn insert(&mut self, ready: Ready<H>, node: usize, band: usize) -> Result<(), Shared<Queue<H>>> {
         let process = &ready.queue.context.space.process;
         let Some(turn) = process.turns.of(node, band) else { return Err(ready.queue) };
-        let served = turn.served.load(Relaxed);
+        // A number above all of this band's is of the band of an engine that was replaced.
+        let served = turn.served.load(Relaxed).min(self.served);
         let Ok(at) = self.entry(process.number, turn) else { return Err(ready.queue) };
         let Some(entry) = self.entries.get_mut(at) else { return Err(ready.queue) };
         if entry.queues.try_reserve(1).is_err() {

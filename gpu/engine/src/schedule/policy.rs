@@ -52,14 +52,14 @@ pub struct Policy {
     pub(super) share: AtomicU32,
     /// Of each band: its quantum, the grace of a process, the grace of the band.
     times: [[AtomicU64; 3]; BANDS],
-    /// How often a context got other properties.
-    pub(super) changes: AtomicU64,
+    /// How often a context of each node got another place among others.
+    pub(super) changes: [AtomicU64; NODE_COUNT],
 }
 
 impl Policy {
     /// Before the OS has said anything: turns by turns, and no grace.
     pub fn new() -> Self {
-        Self { share: AtomicU32::new(SHARE), times: Default::default(), changes: AtomicU64::new(0) }
+        Self { share: AtomicU32::new(SHARE), times: Default::default(), changes: Default::default() }
     }
 
     /// Sets the share of the normal band in the turns while higher bands have work, in hundredths; above 50 it is 50.
@@ -75,10 +75,12 @@ impl Policy {
         }
     }
 
-    /// A context has other properties: its queues that are ready have other places in line.
-    pub(crate) fn note_change(&self) {
-        // Release: the properties are seen by an engine that sees the number.
-        self.changes.fetch_add(1, Ordering::Release);
+    /// A context of `node` has another band or rank: its queues that are ready have other places in line.
+    pub(crate) fn note_change(&self, node: usize) {
+        if let Some(changes) = self.changes.get(node) {
+            // Release: the properties are seen by an engine that sees the number.
+            changes.fetch_add(1, Ordering::Release);
+        }
     }
 
     pub(super) fn times(&self, band: usize) -> Times {

@@ -26,8 +26,8 @@ pub fn an_engine_that_was_given_up_touches_nothing_when_it_comes_back() {
     let (before, read) = (m.read(0), stuck.read_pointer());
     assert!(before < 8, "{before}");
     // As in the adapter's reset: another engine, and every context from before is lost.
-    node.supersede();
     let successor = Engine::successor(rig.gpu.clone(), 0).expect("memory");
+    node.supersede();
     let mut old = std::mem::replace(&mut rig.engines[0], successor);
     rig.gpu.lose_all();
     assert!(!node.is_wedged());
@@ -73,9 +73,9 @@ fn an_engine_that_stops_answering_amid_page_tables_keeps_none_mapped() {
     assert!(node.is_wedged());
     assert_eq!(rig.gpu.host.mappings.load(Ordering::Relaxed), 0);
     // Another engine has the node. The old one ends at whatever it is asked for.
+    let successor = Engine::successor(rig.gpu.clone(), 2).expect("memory");
     node.supersede();
     let flushed = rig.gpu.flush(rig.process.number, 0, 0);
-    let successor = Engine::successor(rig.gpu.clone(), 2).expect("memory");
     let mut old = std::mem::replace(&mut rig.engines[2], successor);
     assert_eq!(old.attend(), Some(Step::Stopped));
     rig.gpu.lose_all();
@@ -93,8 +93,8 @@ fn a_successor_takes_no_acknowledgement_back() {
     let number = rig.gpu.flush(rig.process.number, 0, 0);
     rig.settle();
     assert!(rig.gpu.flush_done(number));
-    rig.gpu.nodes[0].supersede();
     rig.engines[0] = Engine::successor(rig.gpu.clone(), 0).expect("memory");
+    rig.gpu.nodes[0].supersede();
     for _ in 0..4 {
         rig.gpu.flush(rig.process.number, 0, 0);
         rig.engines[0].step();

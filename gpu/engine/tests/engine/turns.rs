@@ -4,7 +4,7 @@
 use crate::preemption::endless;
 use crate::support::{Rig, TestQueue};
 use gpu_engine::context::{Context, Process, Properties};
-use gpu_engine::engine::Step;
+use gpu_engine::engine::{Engine, Step};
 use gpu_engine::fence_table::FenceTable;
 use gpu_engine::gpu::Gpu;
 use gpu_engine::queue::Queue;
@@ -303,6 +303,49 @@ fn until_preempted(rig: &mut Rig, high: &TestQueue, low: &TestQueue) -> u64 {
         }
     }
     panic!("it is never preempted");
+}
+
+/// An engine that takes another's place counts the turns of processes anew: one that the other served for long has its
+/// share all the same.
+#[test]
+fn a_successor_serves_processes_that_were_served_before() {
+    let mut rig = Rig::new();
+    let m = rig.map(1, false);
+    let jump = endless(&mut rig, m.va);
+    let (long, short) = (rig.context(0), stranger(&rig));
+    let mut first = rig.queue_of(&long, 0);
+    for _ in 0..500 {
+        first.submit(&[Encoded::nop(8)]);
+        rig.settle();
+    }
+    rig.engines[0] = Engine::successor(rig.gpu.clone(), 0).unwrap();
+    rig.gpu.nodes[0].supersede();
+    let queues = [greedy(&mut rig, &long, &jump), greedy(&mut rig, &short, &jump)];
+    turns_of(&mut rig, 5, &queues[0].queue);
+    let turns = turns_of(&mut rig, 60, &queues[0].queue);
+    assert!((28..=32).contains(&turns), "{turns} of 60 turns");
+}
+
+/// Places in line are given anew where they change: not for another node's contexts, nor for properties that say nothing
+/// of places, or nothing new.
+#[test]
+fn places_in_line_are_given_anew_where_they_change() {
+    let (mut rig, jump) = timed();
+    let contexts = [0; 40].map(|node| rig.context(node));
+    let queues = contexts.each_ref().map(|context| greedy(&mut rig, context, &jump));
+    let elsewhere = rig.context(1);
+    turns_of(&mut rig, 50, &queues[0].queue);
+    let packets = || queues.iter().map(|queue| queue.queue.packets.load(Ordering::Relaxed)).sum::<u64>();
+    // With so many queues to put in line a step gives none a turn.
+    let mut has_turn = |context: &Context<Host>, properties: Properties| {
+        assert!(context.set_properties(&rig.gpu.policy, &properties));
+        let before = packets();
+        rig.engines[0].step();
+        packets() != before
+    };
+    assert!(has_turn(&elsewhere, Properties { priority: 3, ..in_band(1) }));
+    assert!(has_turn(&contexts[0], Properties { quantum: 1, grace_same: 1, grace_lower: 1, ..in_band(1) }));
+    assert!(!has_turn(&contexts[0], Properties { priority: 1, ..in_band(1) }));
 }
 
 /// A stream that is between two packets of its ring has come to an end: whoever it gives way to runs at once, and not
