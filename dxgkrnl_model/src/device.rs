@@ -25,7 +25,7 @@ use crate::hw_queue::HwQueue;
 use crate::memory::allocation::OpenAllocation;
 use crate::process::{ProcessAdapter, judge_destroy};
 use crate::rules::paging::{OBJECT_HANDLE, OBJECT_STATUS};
-use crate::sync::{Lock, Rank, Signal};
+use crate::sync::{Lock, Naming, Rank, Signal};
 
 /// Why a device does not work, or that it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +83,8 @@ pub(crate) struct Device {
     waits: Lock<Vec<Weak<Wait>>>,
     /// Bytes that user mode has to evict before MakeResident asks for nothing more; `None`: it was not asked to.
     to_trim: Lock<Option<u64>>,
+    /// Thunks that make something of it.
+    pub(crate) users: Naming,
     /// Something that waits of its threads depend on has changed.
     pub(crate) changed: Signal,
 }
@@ -166,6 +168,7 @@ impl Device {
             opened: Lock::new(Rank::Registry, Vec::new()),
             waits: Lock::new(Rank::Registry, Vec::new()),
             to_trim: Lock::new(Rank::Log, None),
+            users: Naming::new(),
             changed: Signal::new(),
         });
         device.handle.bind(KernelObject::Device(Arc::downgrade(&device)));

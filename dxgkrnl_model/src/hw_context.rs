@@ -24,7 +24,7 @@ use crate::handle::{KernelHandle, KernelObject};
 use crate::hw_queue::HwQueue;
 use crate::process::judge_destroy;
 use crate::rules::paging::OBJECT_HANDLE;
-use crate::sync::{Admission, Gate, Lock, Rank, Signal};
+use crate::sync::{Admission, Gate, Lock, Naming, Rank, Signal};
 use crate::vidsch::command::Commands;
 use crate::vidsch::judge_resume;
 
@@ -46,6 +46,8 @@ pub(crate) struct HwContext {
     /// A suspension was acknowledged.
     pub(crate) changed: Signal,
     queues: Lock<Vec<Weak<HwQueue>>>,
+    /// Thunks that make something of it.
+    pub(crate) users: Naming,
     /// Waits and signals of the context while none of its queues takes part in them.
     commands: Commands,
     /// The driver said that its engine's reset has ended it.
@@ -101,6 +103,7 @@ impl HwContext {
             suspension: Lock::new(Rank::Node, Suspension::new()),
             changed: Signal::new(),
             queues: Lock::new(Rank::Registry, Vec::new()),
+            users: Naming::new(),
             commands: Commands::new(),
             invalidated: AtomicBool::new(false),
             ending: Gate::new(),

@@ -91,6 +91,8 @@ pub(crate) struct HwQueue {
     ending: Gate,
     /// Calls that name the queue to the driver.
     naming: Naming,
+    /// Thunks that make something of it.
+    pub(crate) users: Naming,
     flags: D3DDDI_CREATEHWQUEUEFLAGS,
     progress: Progress,
     progress_handle: AtomicU32,
@@ -155,7 +157,10 @@ impl HwQueue {
             Progress::Native(fence) => UserObject::Native(fence.clone()),
             Progress::Monitored(fence) => UserObject::Monitored(fence.clone()),
         };
-        let progress_handle = process.insert(object).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        let Some(progress_handle) = process.insert(object.clone()) else {
+            object.destroy();
+            return Err(ntstatus::STATUS_NO_MEMORY);
+        };
         match Self::create_in_driver(process, context, flags, &progress, progress_handle, private) {
             Ok(queue) => Ok(queue),
             Err(status) => {
@@ -219,6 +224,7 @@ impl HwQueue {
             driver: AtomicUsize::new(made.expose_provenance()),
             ending: Gate::new(),
             naming: Naming::new(),
+            users: Naming::new(),
             flags,
             progress: progress.clone(),
             progress_handle: AtomicU32::new(progress_handle),

@@ -110,7 +110,7 @@ impl UserObject {
     }
 
     /// Destroys what the driver has of it. A second call does nothing.
-    fn destroy(&self) {
+    pub(crate) fn destroy(&self) {
         match self {
             Self::Doorbell(doorbell) => doorbell.destroy(),
             Self::HwQueue(queue) => queue.destroy(),
@@ -299,17 +299,22 @@ impl ProcessInner {
         self.adapters.lock().iter().find(|known| Arc::ptr_eq(known.adapter(), adapter)).cloned()
     }
 
-    /// Destroys everything that belongs to `device`, and the device.
+    /// Destroys everything that belongs to `device`, and the device, once nothing is being made of it.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn destroy_device(&self, device: &Arc<Device>) {
+        device.users.close(device.adapter().kernel());
         self.destroy_where(|object| match object {
             UserObject::Device(other) => Arc::ptr_eq(other, device),
             other => other.device().is_some_and(|owner| Arc::ptr_eq(owner, device)),
         });
-        device.process().forget_device(device);
     }
 
-    /// Destroys a hardware queue and its doorbells.
+    /// Destroys a hardware queue and its doorbells, once none is being made.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn destroy_queue(&self, queue: &Arc<HwQueue>) {
+        queue.users.close(queue.adapter().kernel());
         self.destroy_where(|object| match object {
             UserObject::HwQueue(other) => Arc::ptr_eq(other, queue),
             UserObject::Doorbell(doorbell) => Arc::ptr_eq(doorbell.queue(), queue),
@@ -317,8 +322,11 @@ impl ProcessInner {
         });
     }
 
-    /// Destroys a hardware context, its queues and their doorbells.
+    /// Destroys a hardware context, its queues and their doorbells, once none of them is being made.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn destroy_hw_context(&self, context: &Arc<HwContext>) {
+        context.users.close(context.device().adapter().kernel());
         self.destroy_where(|object| match object {
             UserObject::HwContext(other) => Arc::ptr_eq(other, context),
             UserObject::HwQueue(queue) => Arc::ptr_eq(queue.context(), context),
@@ -327,11 +335,26 @@ impl ProcessInner {
         });
     }
 
+    /// Destroys what these handles name.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn destroy_made(&self, handles: &[D3DKMT_HANDLE]) {
+        self.destroy_all(|handle, _| handles.contains(&handle));
+    }
+
     fn destroy_where(&self, wanted: impl Fn(&UserObject) -> bool) {
-        let mut objects: Vec<_> = self.objects().into_iter().filter(|(_, object)| wanted(object)).collect();
+        self.destroy_all(|_, object| wanted(object));
+    }
+
+    fn destroy_all(&self, wanted: impl Fn(D3DKMT_HANDLE, &UserObject) -> bool) {
+        let mut objects: Vec<_> =
+            self.objects().into_iter().filter(|(handle, object)| wanted(*handle, object)).collect();
         objects.sort_by_key(|(_, object)| object.order());
         for (handle, object) in objects {
             object.destroy();
+            if let UserObject::Device(device) = &object {
+                device.process().forget_device(device);
+            }
             let removed = self.remove(handle, object.kind());
             drop(removed);
         }

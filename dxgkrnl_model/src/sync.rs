@@ -336,12 +336,25 @@ impl Naming {
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn name<'a>(&'a self, kernel: &'a Machine) -> Option<Named<'a>> {
+        self.begin().then(|| Named { naming: self, kernel })
+    }
+
+    /// Begins a call that names the object; [`end`](Self::end) ends it. Returns `false`, and begins none, where the
+    /// object's destruction has begun.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn begin(&self) -> bool {
         let mut state = self.state.lock();
-        if state.closed {
-            return None;
-        }
-        state.calls += 1;
-        Some(Named { naming: self, kernel })
+        state.calls += u32::from(!state.closed);
+        !state.closed
+    }
+
+    /// Ends a call that [`begin`](Self::begin) has begun.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn end(&self, kernel: &Machine) {
+        self.state.lock().calls -= 1;
+        self.changed.notify(kernel);
     }
 
     /// Lets no call begin that names the object, and waits for those that are under way.
@@ -355,8 +368,7 @@ impl Naming {
 
 impl Drop for Named<'_> {
     fn drop(&mut self) {
-        self.naming.state.lock().calls -= 1;
-        self.naming.changed.notify(self.kernel);
+        self.naming.end(self.kernel);
     }
 }
 

@@ -26,14 +26,19 @@ mod testing;
 mod update;
 mod wait;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use nt_model::{Machine, ShimEntry};
 use wddm_abi::exports::D3DKMT_EXPORTS;
-use wddm_abi::{NTSTATUS, Plain, ntstatus};
+use wddm_abi::{D3DKMT_HANDLE, NTSTATUS, Plain, ntstatus};
 
+use crate::device::Device;
+use crate::hw_context::HwContext;
+use crate::hw_queue::HwQueue;
 use crate::os::Shared;
-use crate::process::{Admitted, ProcessInner};
+use crate::process::{Admitted, ProcessInner, UserObject};
+use crate::sync::Naming;
 
 /// Who calls.
 #[derive(Debug)]
@@ -41,12 +46,111 @@ pub(crate) struct Call {
     pub(crate) shared: Arc<Shared>,
     pub(crate) process: Arc<ProcessInner>,
     admitted: Admitted,
+    used: RefCell<Vec<Used>>,
+    made: RefCell<Vec<D3DKMT_HANDLE>>,
+}
+
+/// What a thunk makes something of. Its destruction waits for the end of the thunk, so that nothing is made of it
+/// behind the look for what there is.
+#[derive(Clone, Debug)]
+pub(crate) enum Used {
+    Device(Arc<Device>),
+    Context(Arc<HwContext>),
+    Queue(Arc<HwQueue>),
+}
+
+impl Used {
+    fn users(&self) -> &Naming {
+        match self {
+            Self::Device(device) => &device.users,
+            Self::Context(context) => &context.users,
+            Self::Queue(queue) => &queue.users,
+        }
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        self.release();
+    }
 }
 
 impl Call {
-    /// Runs `wait`, which waits for a fence: a stop of an adapter does not wait for the calling thread meanwhile.
+    /// Runs `wait`, which waits for a fence: neither a stop of an adapter nor a destruction waits for the calling
+    /// thread meanwhile.
     pub(crate) fn waiting<R>(&self, wait: impl FnOnce() -> R) -> R {
+        self.release();
         self.admitted.waiting(self.machine(), wait)
+    }
+
+    /// Keeps a device from being destroyed until the thunk returns.
+    ///
+    /// # Errors
+    /// [`INVALID`] when its destruction has begun.
+    pub(crate) fn uses_device(&self, device: &Arc<Device>) -> Result<(), NTSTATUS> {
+        self.uses(Used::Device(device.clone()))
+    }
+
+    /// Keeps a hardware context, and its device, from being destroyed until the thunk returns.
+    ///
+    /// # Errors
+    /// As [`uses_device`](Self::uses_device).
+    pub(crate) fn uses_context(&self, context: &Arc<HwContext>) -> Result<(), NTSTATUS> {
+        self.uses_device(context.device())?;
+        self.uses(Used::Context(context.clone()))
+    }
+
+    /// Keeps a hardware queue, its context and its device from being destroyed until the thunk returns.
+    ///
+    /// # Errors
+    /// As [`uses_device`](Self::uses_device).
+    pub(crate) fn uses_queue(&self, queue: &Arc<HwQueue>) -> Result<(), NTSTATUS> {
+        self.uses_context(queue.context())?;
+        self.uses(Used::Queue(queue.clone()))
+    }
+
+    fn uses(&self, used: Used) -> Result<(), NTSTATUS> {
+        if !used.users().begin() {
+            return Err(INVALID);
+        }
+        self.used.borrow_mut().push(used);
+        Ok(())
+    }
+
+    fn release(&self) {
+        for used in self.used.take() {
+            used.users().end(self.machine());
+        }
+    }
+
+    /// A handle of what the thunk has made. Where the thunk fails later, the object goes.
+    ///
+    /// # Errors
+    /// STATUS_NO_MEMORY when the table is full; the object goes.
+    pub(crate) fn insert(&self, object: UserObject) -> Result<D3DKMT_HANDLE, NTSTATUS> {
+        match self.process.insert(object.clone()) {
+            Some(handle) => {
+                self.makes(handle);
+                Ok(handle)
+            }
+            None => {
+                object.destroy();
+                Err(ntstatus::STATUS_NO_MEMORY)
+            }
+        }
+    }
+
+    /// What has this handle was made by the thunk: where that fails later, it goes.
+    pub(crate) fn makes(&self, handle: D3DKMT_HANDLE) {
+        self.made.borrow_mut().push(handle);
+    }
+
+    /// The thunk has failed: user mode has no handle of what it has made.
+    fn undo(&self) {
+        let made = self.made.take();
+        if !made.is_empty() {
+            self.process.destroy_made(&made);
+        }
     }
 
     /// The machine.
@@ -111,8 +215,8 @@ pub(crate) fn enter(machine: &Machine, name: &'static str, body: impl FnOnce(&Ca
         return ntstatus::STATUS_SYSTEM_SHUTDOWN;
     }
     let Some(admitted) = process.admit(machine) else { return ntstatus::STATUS_PROCESS_IS_TERMINATING };
-    let call = Call { shared, process, admitted };
-    body(&call).unwrap_or_else(|status| status)
+    let call = Call { shared, process, admitted, used: RefCell::default(), made: RefCell::default() };
+    body(&call).inspect_err(|_| call.undo()).unwrap_or_else(|status| status)
 }
 
 /// Every table, implementations first.

@@ -6,6 +6,7 @@
 //! | `bi/rings.rs` | arguments of rings and doorbells; queries |
 //! | `bi/hostile.rs` | hostile streams and addresses, memory that runs out |
 //! | `bi/crowd.rs` | what one process takes from all |
+//! | `bi/gone.rs` | what is made while its owner goes, or cannot be told to user mode |
 //! | `bi/hogs.rs` | one process keeps a node busy |
 //! | `bi/pairs.rs` | functions of two processes side by side |
 //! | `bi/testing.rs` | command buffers of kernel-mode tests |
@@ -15,6 +16,7 @@
 
 mod at;
 mod crowd;
+mod gone;
 mod hogs;
 mod hostile;
 mod pairs;
@@ -42,6 +44,7 @@ pub(super) const CASES: &[Scenario] = &joined::<
             + rings::CASES.len()
             + hostile::CASES.len()
             + crowd::CASES.len()
+            + gone::CASES.len()
             + hogs::CASES.len()
             + pairs::CASES.len()
             + testing::CASES.len()
@@ -52,6 +55,7 @@ pub(super) const CASES: &[Scenario] = &joined::<
     rings::CASES,
     hostile::CASES,
     crowd::CASES,
+    gone::CASES,
     hogs::CASES,
     pairs::CASES,
     testing::CASES,

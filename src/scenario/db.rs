@@ -28,7 +28,8 @@ mod schedule;
 mod together;
 
 pub use crowd::crowd;
-pub(super) use idle::{MODELS, idle_queue};
+pub(in crate::scenario) use idle::MODELS;
+pub(super) use idle::idle_queue;
 pub use room::{ABORT, KernelQueue, Memory, NOTIFY, RETRY, RingQueue, Room};
 pub(super) use room::{CONNECTED, HardwareQueue};
 

@@ -78,7 +78,7 @@ const NEEDS: &[Need] = &[
         "DB-43", "DB-44",
         "DB-61", "DB-62", "DB-63", "DB-64", "DB-65", "DB-66", "DB-67", "DB-68", "DB-69", "DB-45", "DB-46", "DB-47",
         "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-04", "BI-05", "BI-06", "BI-09",
-        "BI-10", "BI-11", "BI-43", "BI-45", "BI-46", "BI-49", "BI-50", "ST-67", "ST-90", "DD-05", "DD-07",
+        "BI-10", "BI-11", "BI-43", "BI-45", "BI-46", "BI-49", "BI-50", "BI-53", "BI-54", "ST-67", "ST-90", "DD-05", "DD-07",
         "DD-14", "DD-16", "DD-18", "DD-20", "DD-21",
     ]),
     (3, "it reads fence logs, which queues for doorbells have", &[

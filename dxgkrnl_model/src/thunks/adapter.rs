@@ -56,7 +56,7 @@ fn enumerate(
     for (index, adapter) in adapters.iter().enumerate() {
         let part = call.process.open(adapter)?;
         let mut info = D3DKMT_ADAPTERINFO::zeroed();
-        info.hAdapter = call.process.insert(UserObject::Adapter(part)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        info.hAdapter = call.insert(UserObject::Adapter(part))?;
         info.AdapterLuid = adapter.luid();
         info.NumOfSources = adapter.known_caps().sources;
         capture::write(array.expose_provenance() + index * size_of::<D3DKMT_ADAPTERINFO>(), &info)?;
@@ -83,7 +83,7 @@ thunks! {
     fn D3DKMTOpenAdapterFromLuid(call, record: D3DKMT_OPENADAPTERFROMLUID) {
         let adapter = call.shared.adapter_by_luid(number(record.AdapterLuid)).ok_or(INVALID)?;
         let part = call.process.open(&adapter)?;
-        record.hAdapter = call.process.insert(UserObject::Adapter(part)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        record.hAdapter = call.insert(UserObject::Adapter(part))?;
         DONE
     }
 

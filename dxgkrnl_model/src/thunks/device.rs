@@ -24,9 +24,10 @@ use crate::vidsch::command::{Command, Submission};
 /// Most bytes of private data.
 pub(super) const PRIVATE_LIMIT: usize = 1 << 20;
 
-/// The device of a handle, when it takes work.
+/// The device of a handle, when it takes work. It is there until the thunk returns.
 pub(super) fn device(call: &Call, handle: u32) -> Result<Arc<Device>, NTSTATUS> {
     let device = call.process.device(handle).ok_or(INVALID)?;
+    call.uses_device(&device)?;
     device.usable()?;
     Ok(device)
 }
@@ -90,7 +91,7 @@ thunks! {
             return Err(INVALID);
         }
         let device = Device::create(&part)?;
-        record.hDevice = call.process.insert(UserObject::Device(device)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        record.hDevice = call.insert(UserObject::Device(device))?;
         DONE
     }
 
@@ -152,8 +153,8 @@ thunks! {
             device.adapter().scheduler.add_context(&context);
             UserObject::Context(context)
         };
+        record.hContext = call.insert(object)?;
         capture::store(address, &private)?;
-        record.hContext = call.process.insert(object).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         DONE
     }
 

@@ -45,7 +45,7 @@ thunks! {
         let part = record.Info.MonitoredFence_mut();
         part.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
         part.FenceValueGPUVirtualAddress = fence.view().gpu;
-        record.hSyncObject = call.process.insert(UserObject::Monitored(fence)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        record.hSyncObject = call.insert(UserObject::Monitored(fence))?;
         DONE
     }
 
@@ -80,7 +80,7 @@ thunks! {
         let fence = LocalFence::create(&device, &mut request)?;
         record.PrivateDriverData = request.private;
         show(&mut record.Info.NativeFenceMapping, &fence);
-        record.hSyncObject = call.process.insert(UserObject::Native(fence)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        record.hSyncObject = call.insert(UserObject::Native(fence))?;
         DONE
     }
 

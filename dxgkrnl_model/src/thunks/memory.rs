@@ -71,9 +71,9 @@ thunks! {
         let queue = PagingQueue::create(&device)?;
         let fence = queue.fence().clone();
         record.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
-        record.hSyncObject = call.process.insert(UserObject::Monitored(fence)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        record.hSyncObject = call.insert(UserObject::Monitored(fence))?;
         queue.set_fence_handle(record.hSyncObject);
-        record.hPagingQueue = call.process.insert(UserObject::PagingQueue(queue)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        record.hPagingQueue = call.insert(UserObject::PagingQueue(queue))?;
         DONE
     }
 
@@ -323,6 +323,7 @@ fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
         resource: flags.CreateResource(),
     };
     let created = allocation::create(&call.process, &device, &mut request)?;
+    created.allocations.iter().chain([&created.resource]).for_each(|handle| call.makes(*handle));
     for ((index, mut info), handle) in infos.into_iter().enumerate().zip(&created.allocations) {
         info.hAllocation = *handle;
         capture::store(info.pPrivateDriverData.expose_provenance(), &request.allocations[index])?;
@@ -345,6 +346,7 @@ fn create_standard(call: &Call, device: &Arc<Device>, record: &mut D3DKMT_CREATE
     let mut info: D3DDDI_ALLOCATIONINFO2 = capture::read(at)?;
     // CAST: D3DKMT_SIZE_T has 64 bits here.
     info.hAllocation = standard::create(&call.process, device, wanted.ExistingHeapData().Size as u64)?;
+    call.makes(info.hAllocation);
     capture::write(at, &info)?;
     DONE
 }

@@ -66,8 +66,8 @@ thunks! {
         let mut private = private(address, record.PrivateDriverDataSize)?;
         let context =
             HwContext::create(&device, number, record.EngineAffinity, Way::CreateHwContext, &mut private)?;
+        record.hHwContext = call.insert(UserObject::HwContext(context))?;
         capture::store(address, &private)?;
-        record.hHwContext = call.process.insert(UserObject::HwContext(context)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         DONE
     }
 
@@ -81,6 +81,7 @@ thunks! {
 
     fn D3DKMTCreateHwQueue(call, record: D3DKMT_CREATEHWQUEUE) {
         let context = call.process.hw_context(record.hHwContext).ok_or(INVALID)?;
+        call.uses_context(&context)?;
         context.device().usable()?;
         let adapter = context.device().adapter();
         let for_tests = record.Flags.TestQueue();
@@ -94,8 +95,8 @@ thunks! {
         let bare = for_tests && private.is_empty();
         let make = || HwQueue::create(&call.process, &context, record.Flags, &mut private);
         let queue = made(adapter, context.node(), bare, make)?;
+        record.hHwQueue = call.insert(UserObject::HwQueue(queue.clone()))?;
         capture::store(address, &private)?;
-        record.hHwQueue = call.process.insert(UserObject::HwQueue(queue.clone())).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         queue.set_user_handle(record.hHwQueue);
         let (user, gpu) = queue.progress().addresses();
         record.hHwQueueProgressFence = queue.progress_handle();
@@ -139,6 +140,7 @@ thunks! {
 
     fn D3DKMTCreateDoorbell(call, record: D3DKMT_CREATE_DOORBELL) {
         let queue = call.process.hw_queue(record.hHwQueue).ok_or(INVALID)?;
+        call.uses_queue(&queue)?;
         queue.context().device().usable()?;
         let size = record.PrivateDriverDataSize as usize;
         if record.Flags.Reserved() != 0 || size > PRIVATE_MAX {
@@ -164,14 +166,14 @@ thunks! {
             private: capture::bytes(address, size)?,
         };
         let doorbell = Doorbell::create(&queue, &mut request)?;
-        capture::store(address, &request.private)?;
         let addresses = doorbell.addresses();
         let pointer = core::ptr::with_exposed_provenance_mut;
         record.DoorbellCPUVirtualAddress = pointer(addresses.doorbell);
         record.DoorbellSecondaryCPUVirtualAddress = pointer(addresses.secondary);
         record.DoorbellStatusCPUVirtualAddress = pointer(addresses.status);
         record.HwQueueProgressFenceLastQueuedValueCPUVirtualAddress = pointer(addresses.last_queued);
-        record.hDoorbell = call.process.insert(UserObject::Doorbell(doorbell)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        record.hDoorbell = call.insert(UserObject::Doorbell(doorbell))?;
+        capture::store(address, &request.private)?;
         DONE
     }
 

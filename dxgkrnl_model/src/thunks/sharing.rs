@@ -76,7 +76,7 @@ thunks! {
             _ => return Err(INVALID),
         };
         super::fence::show(&mut record.NativeFenceMapping, &local);
-        record.hSyncObject = call.process.insert(UserObject::Native(local)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        record.hSyncObject = call.insert(UserObject::Native(local))?;
         DONE
     }
 
@@ -100,7 +100,7 @@ thunks! {
         let part = record.MonitoredFence_mut();
         part.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
         part.FenceValueGPUVirtualAddress = fence.view().gpu;
-        record.hSyncObject = call.process.insert(UserObject::Monitored(fence)).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        record.hSyncObject = call.insert(UserObject::Monitored(fence))?;
         DONE
     }
 
@@ -150,6 +150,7 @@ fn open_resource(call: &Call, record: &mut D3DKMT_OPENRESOURCEFROMNTHANDLE) -> O
         return Err(ntstatus::STATUS_BUFFER_TOO_SMALL);
     }
     let opened = allocation::open(&call.process, &device, &allocations, Some(&resource), false)?;
+    opened.allocations.iter().chain([&opened.resource]).for_each(|handle| call.makes(*handle));
     capture::store(record.pPrivateRuntimeData.expose_provenance(), &resource.runtime)?;
     capture::store(record.pResourcePrivateDriverData.expose_provenance(), &resource.private)?;
     let mut at = record.pTotalPrivateDriverDataBuffer.expose_provenance();
