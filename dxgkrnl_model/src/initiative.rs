@@ -148,9 +148,9 @@ impl Os {
     }
 
     /// Takes the power from an adapter's device, for D3 or for hibernation: hardware contexts are suspended, doorbells
-    /// disconnected, and what lies in memory that loses its content is moved out. Until the device
-    /// [wakes](Self::wake_up), or a client connects a doorbell, no client asks for anything else, and none has buffers
-    /// outstanding that the kernel has submitted.
+    /// disconnected, and what lies in memory that loses its content is moved out. The device [wakes](Self::wake_up),
+    /// too, when a process that has the adapter open calls a thunk that is no wait, or ends. No client is inside a
+    /// thunk when this is called, and none has buffers outstanding that the kernel has submitted.
     ///
     /// Source: article user-mode-work-submission, engine D-state transitions.
     pub fn put_to_sleep(&self, adapter: &Arc<Adapter>, hibernates: bool) {

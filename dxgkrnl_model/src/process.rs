@@ -403,6 +403,18 @@ impl ProcessInner {
         parts.iter().flat_map(|part| part.devices()).collect()
     }
 
+    /// Gives the power back to devices that sleep, on whose adapters it has a part.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn wake_devices(&self) {
+        let parts = self.adapters.lock().clone();
+        for adapter in parts.iter().map(|part| part.adapter()) {
+            if adapter.power.sleep.is_asleep() {
+                adapter.power.sleep.end(adapter);
+            }
+        }
+    }
+
     /// The calling thread is inside a thunk until the guard is dropped. `None`: the process is ending.
     pub(crate) fn admit(self: &Arc<Self>, machine: &Machine) -> Option<Admitted> {
         rundown::admit(self, machine)
@@ -415,6 +427,7 @@ impl ProcessInner {
         if !self.rundown.begin() {
             return;
         }
+        self.wake_devices();
         for device in self.devices() {
             match how {
                 End::Normal => device.drain(end_of_wait(device.adapter())),

@@ -206,7 +206,12 @@ pub(crate) fn run<T: Plain>(
     })
 }
 
-/// Counts a call and finds who makes it.
+/// The thunk that asks nothing of a device: a client that waits in parts lets it sleep.
+const WAITS: &str = "D3DKMTWaitForSynchronizationObjectFromCpu";
+
+/// Counts a call, finds who makes it, and wakes the devices of adapters that the process has open.
+///
+/// Chosen: the article has a connection wake the device, and says nothing of other calls.
 pub(crate) fn enter(machine: &Machine, name: &'static str, body: impl FnOnce(&Call) -> Outcome) -> NTSTATUS {
     let Some(shared) = crate::os::shared_of(machine) else { return ntstatus::STATUS_UNSUCCESSFUL };
     shared.counters.thunk(name);
@@ -215,6 +220,9 @@ pub(crate) fn enter(machine: &Machine, name: &'static str, body: impl FnOnce(&Ca
         return ntstatus::STATUS_SYSTEM_SHUTDOWN;
     }
     let Some(admitted) = process.admit(machine) else { return ntstatus::STATUS_PROCESS_IS_TERMINATING };
+    if name != WAITS {
+        process.wake_devices();
+    }
     let call = Call { shared, process, admitted, used: RefCell::default(), made: RefCell::default() };
     body(&call).inspect_err(|_| call.undo()).unwrap_or_else(|status| status)
 }

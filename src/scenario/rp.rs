@@ -18,7 +18,10 @@ use super::rig::{PATIENCE, Rig};
 use super::{Played, Scenario, Scene, Setup, Stage, same};
 use crate::client::{Allocation, Device};
 use anyhow::{Context, Result, ensure};
-use std::time::Duration;
+use dxgkrnl_model::process::End;
+use gpu_wire::GpuVa;
+use gpu_wire::packet::Encoded;
+use std::time::{Duration, Instant};
 use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM};
 
 pub(super) const CASES: &[Scenario] = &joined::<
@@ -38,6 +41,12 @@ const OWN: &[Scenario] = &[
         title: "a doorbell that is connected while the device has no power wakes it, and its work runs",
         source: "User-mode work submission, engine D-state transitions",
         play: connected,
+    },
+    Scenario {
+        id: "RP-19",
+        title: "a process that makes what it needs, or ends, while the device has no power wakes it",
+        source: "User-mode work submission, engine D-state transitions; that any call wakes the device is chosen",
+        play: used_asleep,
     },
     Scenario {
         id: "RP-10",
@@ -194,6 +203,56 @@ fn anew(stage: &Stage) -> Played {
         };
         let setup = Setup::default().setting("PageTableUpdateMode", mode);
         stage.play(setup, play).with_context(|| format!("mode {mode}, hibernates {hibernates}"))?;
+    }
+    Ok(())
+}
+
+/// Far more than any of it takes, far less than a wait without an end.
+const SOON: Duration = Duration::from_secs(20);
+
+fn used_asleep(stage: &Stage) -> Played {
+    for hibernates in [false, true] {
+        let play = |scene: &Scene| {
+            let asleep = || {
+                scene.world.os.put_to_sleep(scene.adapter(), hibernates);
+                ensure!(scene.world.os.is_asleep(scene.adapter()), "the device has power");
+                Ok(())
+            };
+            let (process, good) = (raw(scene)?, raw(scene)?);
+            let (room, beside) = (Room::new(&process)?, Room::new(&good)?);
+            let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+            asleep()?;
+            // Published, and announced without a connection.
+            let (progress, status) = queue.submit(&[])?;
+            same("status without power", status, RETRY)?;
+            queue.notify()?;
+            queue.wait(scene, progress)?;
+            asleep()?;
+            let made = RingQueue::connected(scene, &room, 1, 4096)?;
+            let progress = made.submit_through(&[])?;
+            made.wait(scene, progress)?;
+            let fence = process.native_fence(room.device, 0)?;
+            made.submit_through(&[Encoded::fence_wait(GpuVa(fence.gpu), 1)])?;
+            for how in [End::Terminated, End::Normal] {
+                let ends = raw(scene)?;
+                let its = Room::new(&ends)?;
+                let last = RingQueue::connected(scene, &its, 0, 4096)?;
+                let progress = last.submit_through(&[])?;
+                last.wait(scene, progress)?;
+                asleep()?;
+                let begun = Instant::now();
+                ends.process.finish(how);
+                ensure!(begun.elapsed() < SOON, "{how:?}: the end took {:?}", begun.elapsed());
+            }
+            asleep()?;
+            room.destroy(made.ring.handle)?;
+            let other = RingQueue::connected(scene, &beside, 0, 4096)?;
+            let progress = other.submit_through(&[])?;
+            other.wait(scene, progress)?;
+            process.signal_cpu(room.device, &[(fence.handle, 1)])?;
+            made.wait(scene, made.last.get())
+        };
+        stage.play(Setup::default(), play).with_context(|| format!("hibernates {hibernates}"))?;
     }
     Ok(())
 }
