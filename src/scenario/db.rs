@@ -375,7 +375,13 @@ fn destroy_connected(stage: &Stage) -> Played {
             }
         }
         same("callbacks", scene.callbacks("DxgkCbDisconnectDoorbell"), 0)?;
-        same("the first's progress", queue.progress()?, 1)
+        same("the first's progress", queue.progress()?, 1)?;
+        // Nor is it looked at when its context is put back on the run list.
+        ensure!(scene.world.os.suspend(scene.adapter(), &raw.process), "not acknowledged");
+        scene.world.os.resume(scene.adapter(), &raw.process);
+        let progress = other.submit_through(&[])?;
+        other.wait(scene, progress)?;
+        same("the first's progress behind a resumption", queue.progress()?, 1)
     })
 }
 

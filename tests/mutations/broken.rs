@@ -61,6 +61,7 @@ pub const TABLE: &[Broken] = &[
     row("BasicProgressSilent", notices::monitored_never, &["MF-09"]),
     // Doorbells.
     image("NoScanAtConnect", doorbells::no_look_at_connect, &["DB-04"]),
+    row("OneToken", doorbells::one_token, &["DB-66"]),
     row("ReusesDoorbellEarly", doorbells::reused_early, &["DB-08"]),
     image("SharesDoorbellPage", doorbells::one_page, &["two doorbells of one node"]),
     image("ForgetsOldRing", doorbells::old_ring_forgotten, &["DB-67"]),

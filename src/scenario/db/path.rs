@@ -154,6 +154,10 @@ fn pages(stage: &Stage) -> Played {
             for (room, node) in rooms.iter().zip([0, 1, 0]) {
                 queues.push(RingQueue::new(scene, room, node, 4096)?);
             }
+            // What a ring of the global doorbell names a queue by.
+            let tokens: Vec<_> = queues.iter().map(|queue| queue.bell.token).collect();
+            let are_names = tokens.iter().all(|token| tokens.iter().filter(|other| *other == token).count() == 1);
+            ensure!(are_names && !tokens.contains(&0), "queues are called {tokens:?}");
             let dummies: Vec<_> = queues.iter().map(|queue| page(scene, queue.bell.doorbell)).collect::<Result<_>>()?;
             queues.iter().try_for_each(RingQueue::connect)?;
             let shown = || -> Result<Vec<_>> { queues.iter().map(|queue| page(scene, queue.bell.doorbell)).collect() };

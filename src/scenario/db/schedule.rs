@@ -2,9 +2,10 @@
 
 use super::{CONNECTED, RingQueue, Room, raw, store};
 use crate::scenario::{Played, Scenario, Setup, Stage, portable, same};
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Encoded, Indirect};
+use std::time::{Duration, Instant};
 use wddm_abi::{DXGK_SCHEDULING_PRIORITY_BAND as Band, DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES};
 
 const SUSPEND: &str = "User-mode work submission, Hardware context suspension";
@@ -83,6 +84,38 @@ fn suspended(stage: &Stage) -> Played {
             same("memory", one.load(target.cpu)?, round)?;
         }
         same("connections", scene.calls("DxgkDdiConnectDoorbell"), 2)
+    })?;
+    all_of_a_context(stage)
+}
+
+/// Three queues of a context: none of them runs while it is suspended, and each does behind the resumption.
+fn all_of_a_context(stage: &Stage) -> Played {
+    stage.play(Setup::default().setting("IdleMilliseconds", 0), |scene| {
+        let (raw, other) = (raw(scene)?, raw(scene)?);
+        let (room, beside) = (Room::new(&raw)?, Room::new(&other)?);
+        let context = room.context(0)?;
+        let queues = (0..3).map(|_| RingQueue::on(scene, &room, room.queue_in(context, true)?, 4096));
+        let queues = queues.collect::<Result<Vec<_>>>()?;
+        queues.iter().try_for_each(RingQueue::connect)?;
+        let witness = RingQueue::connected(scene, &beside, 0, 4096)?;
+        let os = &scene.world.os;
+        for round in 0..5 {
+            ensure!(os.suspend(scene.adapter(), &raw.process), "not acknowledged");
+            let submit = |queue: &RingQueue<'_>| Ok(queue.submit(&[])?.0);
+            let submitted = queues.iter().map(submit).collect::<Result<Vec<_>>>()?;
+            let done = witness.submit_through(&[])?;
+            witness.wait(scene, done)?;
+            let progress = queues.iter().map(RingQueue::progress).collect::<Result<Vec<_>>>()?;
+            same("what ran", progress, vec![round; 3])?;
+            os.resume(scene.adapter(), &raw.process);
+            for (queue, progress) in queues.iter().zip(submitted) {
+                // Before the OS would look at the queue.
+                let begun = Instant::now();
+                queue.wait(scene, progress)?;
+                ensure!(begun.elapsed() < Duration::from_secs(1), "{:?} from resumption to end", begun.elapsed());
+            }
+        }
+        Ok(())
     })
 }
 

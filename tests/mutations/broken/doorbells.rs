@@ -76,6 +76,15 @@ decorate! {
         STATUS_SUCCESS
     }
 
+    /// Every queue has the same name in the global doorbell.
+    one_token: DxgkDdiCreateDoorbell(args: *mut DXGKARG_CREATEDOORBELL) -> NTSTATUS {
+        let status = own!(DxgkDdiCreateDoorbell(args));
+        if status.is_success() {
+            record!(copy!(args).PrivateDriverData.cast::<u32>()).clone_from(&1);
+        }
+        status
+    }
+
     /// One page holds every queue's doorbell.
     one_page: DxgkDdiConnectDoorbell(args: *mut DXGKARG_CONNECTDOORBELL) -> NTSTATUS {
         let status = own!(DxgkDdiConnectDoorbell(args));

@@ -36,7 +36,14 @@ impl<'a> RingQueue<'a> {
     /// # Errors
     /// When a step fails.
     pub fn new(scene: &Scene, room: &'a Room<'a>, node: u32, ring_size: u64) -> Result<Self> {
-        let queue = room.queue(node, true).context("queue")?;
+        Self::on(scene, room, room.queue(node, true).context("queue")?, ring_size)
+    }
+
+    /// A doorbell that is not connected, and a ring, for a queue of the room's.
+    ///
+    /// # Errors
+    /// When a step fails.
+    pub fn on(scene: &Scene, room: &'a Room<'a>, queue: HardwareQueue, ring_size: u64) -> Result<Self> {
         let ring = room.memory(scene, ring_size)?;
         let control = room.memory(scene, 4096)?;
         let bell = room.bell(queue.handle, &ring, &control).context("doorbell")?;
