@@ -9,7 +9,9 @@
 //! of a component whose flags say DriverCompletesFStateTransition, when the driver completes it, inside the function or
 //! later. A doorbell that connects while its engine goes to F1 brings it back at once. Work of the kernel that the
 //! engine has, or that comes while its doorbells are disconnected, takes the wish back: nothing is submitted to an
-//! engine in F1.
+//! engine in F1. So does a user-mode queue whose progress is below its last queued value once the doorbells are gone:
+//! what was rung before runs in F0. The article words no exception; of work that it was not told of, the OS knows
+//! nothing, and the driver has the engine look once more in F1.
 
 mod idle;
 mod sleep;
@@ -93,7 +95,8 @@ pub(crate) struct Power {
     pub(crate) sleep: Sleep,
 }
 
-/// Disconnects every doorbell of a node's queues, and then has its engine go to F1, unless the kernel has work for it.
+/// Disconnects every doorbell of a node's queues, and then has its engine go to F1, unless the kernel has work for it,
+/// or a user-mode queue has not done what it was told is queued: what was rung in front of the rotation runs in F0.
 ///
 /// IRQL: PASSIVE_LEVEL.
 fn to_f1(adapter: &Arc<Adapter>, node: u32) {
@@ -105,7 +108,9 @@ fn to_f1(adapter: &Arc<Adapter>, node: u32) {
         doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
     }
     if let Some(index) = adapter.power.component_of(node) {
-        adapter.power.set(adapter, index, 1, || !adapter.scheduler.has_work(node));
+        let is_done = || adapter.personality().faults.f1_amid_work || idle::is_done(adapter, node);
+        let is_idle = || !adapter.scheduler.has_work(node) && is_done();
+        adapter.power.set(adapter, index, 1, is_idle);
         if doorbells().any(|doorbell| doorbell.is_connected()) {
             adapter.power.set(adapter, index, 0, || true);
         }

@@ -163,6 +163,9 @@ const TABLE: &[(Mutation, &[By])] = &[
     (StarvedKeepsWindows, &[Engine("limits::an_engine_that_is_short_of_memory_keeps_nothing_mapped")]),
     // Threads.
     (CompletesEarly, &[Cases(&["DB-54"])]),
+    (ResumesOne, &[Cases(&["DB-32"])]),
+    (KeepsRing, &[Cases(&["DB-20"])]),
+    (RunsInF1, &[Cases(&["DB-70"])]),
     (RestsAreWork, &[Cases(&["DD-22"])]),
     // Packets.
     (ForgetsRefused, &[Engine("packet_room::a_packet_that_is_not_kept_counts_as_completed_behind_the_others")]),

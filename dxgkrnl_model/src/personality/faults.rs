@@ -49,6 +49,9 @@ pub struct FaultPlan {
     /// `DxgkDdiDisconnectDoorbell` is called beside `DxgkDdiConnectDoorbell` of the same doorbell, whose connection
     /// then comes to nothing. No page says that the OS has them one after the other.
     pub disconnects_beside: bool,
+    /// An engine that asks for F1 goes there although a user-mode queue has not done what is queued: the article words
+    /// no exception.
+    pub f1_amid_work: bool,
     /// Which raise of a device is lost, counted from 1: no status bit, no line, no message. 0: none.
     pub lost_interrupt: u64,
     /// The arrays of `DxgkDdiUpdateMonitoredValues` and `DxgkDdiUpdateCurrentValuesFromCpu` begin and end with a

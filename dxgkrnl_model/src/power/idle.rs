@@ -33,6 +33,11 @@ fn progress_of(queues: &[Arc<HwQueue>], node: u32) -> Option<u64> {
     })
 }
 
+/// Whether the queues of a node have done what user mode, or the kernel, has told that is queued.
+pub(super) fn is_done(adapter: &Adapter, node: u32) -> bool {
+    progress_of(&adapter.scheduler.queues(), node).is_some()
+}
+
 /// Looks for engines that have been idle for `delay`, and has them go to F1. `at`: when to look again. On the
 /// scheduler's worker.
 pub(crate) fn watch(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ticks)) {
@@ -56,7 +61,10 @@ pub(crate) fn watch(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ti
             known.since
         };
         match since {
-            Some(since) if now >= since + delay => to_f1(adapter, node),
+            Some(since) if now >= since + delay => {
+                to_f1(adapter, node);
+                at(now + delay);
+            }
             Some(since) => at(since + delay),
             None if state == 0 => at(now + delay),
             None => (),

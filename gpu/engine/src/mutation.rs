@@ -37,6 +37,8 @@
 //! - [`Mutation::BeginsAnew`], [`Mutation::CountsTakenOff`]: where a packet was taken off, the engine alone knows.
 //! - [`Mutation::WakesAllAtOnce`], [`Mutation::HoldForgetsWakes`]: how many queues wait, and are woken by an engine
 //!   between two of its looks, the engine alone knows.
+//! - [`Mutation::ResumesOne`], [`Mutation::KeepsRing`], [`Mutation::RunsInF1`]: which queues an engine is told to look
+//!   at, and where, lies between driver and GPU.
 //! - [`Mutation::FencesRunBack`]: the last fence that was submitted shows in debug information alone.
 //!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
@@ -204,4 +206,10 @@ gpu_word::mutations! {
     OldEngineGoesOn = 140,
     /// Debug information names another context of the node than the one that runs.
     NamesAnother = 141,
+    /// Behind a resumption only the first queue of a context is looked at.
+    ResumesOne = 170,
+    /// The ring of a doorbell that is destroyed is not set aside.
+    KeepsRing = 171,
+    /// A notification has the engine look at the queue in F1, too.
+    RunsInF1 = 172,
 }

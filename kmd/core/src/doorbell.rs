@@ -30,6 +30,7 @@ use crate::process::Process;
 use crate::status::{Error, Result};
 use core::sync::atomic::{AtomicBool, Ordering};
 use gpu_engine::host::Lock;
+use gpu_engine::mutation::Mutation;
 use gpu_engine::queue::Binding;
 #[cfg(doc)]
 use gpu_engine::rings::RINGS;
@@ -281,7 +282,7 @@ impl<P: Platform> Doorbell<P> {
         started.gpu.stop_watching(engine, doorbell.claimant.key);
         let is_aside = doorbell.queue.doorbells.with(|doorbells| {
             let is_last = doorbells.remove(doorbell.claimant.key);
-            if is_last {
+            if is_last && !started.gpu.mutation.is(Mutation::KeepsRing) {
                 engine.set_aside();
             }
             is_last
@@ -334,8 +335,15 @@ impl<P: Platform> Hands<Claimant<EngineHost<P>>> for OfDriver<'_, P> {
 }
 
 /// User mode says that there is work on `queue`. Must succeed.
+///
+/// In F1 no doorbell of the engine is connected, and nothing runs before the next connection, which looks at the queue.
+/// What was rung while the doorbell led to the engine is found by its last look ([`crate::power`]).
 pub fn notify_work<P: Platform>(_irql: &Passive, queue: &HwQueue<P>) {
     let started = &queue.counted.started;
+    let is_in_f1 = started.gpu.host.power().is_in_f1(queue.engine.context.node);
+    if is_in_f1 && !started.gpu.mutation.is(Mutation::RunsInF1) {
+        return;
+    }
     started.gpu.make_ready(&queue.engine);
     let second = started.platform.clock_frequency();
     let announced = queue.habit.announced(started.platform.clock(), second);

@@ -13,6 +13,7 @@ use crate::status::{Error, Result};
 use alloc::vec::Vec;
 use gpu_engine::context::Suspend;
 use gpu_engine::host::Lock;
+use gpu_engine::mutation::Mutation;
 use gpu_engine::shared::Shared;
 
 /// The engine's side.
@@ -119,8 +120,9 @@ impl<P: Platform> HwContext<P> {
             return;
         }
         let gpu = &self.counted.started.gpu;
+        let most = if gpu.mutation.is(Mutation::ResumesOne) { 1 } else { usize::MAX };
         self.queues.with(|l| {
-            for queue in l.iter() {
+            for queue in l.iter().take(most) {
                 gpu.make_ready(&queue.engine);
             }
         });

@@ -139,6 +139,8 @@ mod tests {
         assert_eq!((power.set(&settings, 1, 1), power.is_owed(1), power.is_owed(0)), (Ok(1), true, false));
         assert!(power.pays(1) && !power.pays(1) && power.is_in_f1(1));
         assert_eq!((power.set(&settings, 1, 0), power.is_owed(1), power.is_in_f1(1)), (Ok(1), false, false));
+        // Back in F0 before the engine has said so: F1 is owed no more.
+        assert_eq!((power.set(&settings, 1, 1), power.set(&settings, 1, 0), power.pays(1)), (Ok(1), Ok(1), false));
         assert_eq!(power.set(&settings, 2, 1), Err(Error::InvalidParameter));
         assert_eq!(power.set(&settings, 0, 2), Err(Error::InvalidParameter));
     }

@@ -49,6 +49,12 @@ pub(super) const CASES: &[Scenario] = &[
         source: "User-mode work submission, engine F-state transitions (the TDR cadence of two seconds)",
         play: unasked,
     },
+    Scenario {
+        id: "DB-70",
+        title: "an engine stays in F0 while a queue has not done what is queued; in F1 a notification runs nothing",
+        source: "User-mode work submission, engine F-state transitions",
+        play: works_in_f0,
+    },
 ];
 
 /// A driver with power components, whose engines let doorbells go after `idle` milliseconds, and ask for F1 after ten
@@ -269,3 +275,35 @@ fn unasked(stage: &Stage) -> Played {
 
 /// What brings an engine back, and what comes right behind it.
 const UNASKED: [&str; 2] = ["DxgkDdiSetPowerComponentFState", "DxgkDdiSubmitCommandToHwQueue"];
+
+fn works_in_f0(stage: &Stage) -> Played {
+    for model in MODELS {
+        stage.play(with_components(5, model), |scene| {
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            let queue = idle_queue(scene, &room, 0)?;
+            let count = Count::new(scene, &room)?;
+            scene.until("F1", || Ok(state_of(scene, 0)? == 1))?;
+            // User mode has read RETRY, and connects nothing.
+            let (progress, status) = queue.submit(&count.packets())?;
+            same("status of a ring in F1", status, RETRY)?;
+            queue.notify()?;
+            std::thread::park_timeout(Duration::from_millis(20));
+            same("the state, and executions in F1", (state_of(scene, 0)?, count.get(&room)?), (1, 0))?;
+            queue.connect()?;
+            queue.wait(scene, progress)?;
+            // The engine sleeps, and its doorbells are gone; the queue waits for a fence.
+            let gate = raw.native_fence(room.device, 0)?;
+            queue.submit_through(&[Encoded::fence_wait(GpuVa(gate.gpu), 1)])?;
+            let progress = queue.submit_through(&count.packets())?;
+            scene.until("the doorbell's end", || Ok(queue.status()? == RETRY))?;
+            std::thread::park_timeout(Duration::from_millis(300));
+            same("the state of an engine whose queue waits", state_of(scene, 0)?, 0)?;
+            raw.signal_cpu(room.device, &[(gate.handle, 1)])?;
+            queue.wait(scene, progress)?;
+            same("executions", count.get(&room)?, 2)?;
+            scene.until("F1", || Ok(state_of(scene, 0)? == 1))
+        })?;
+    }
+    Ok(())
+}
