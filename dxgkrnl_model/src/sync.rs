@@ -336,7 +336,7 @@ impl Naming {
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn name<'a>(&'a self, kernel: &'a Machine) -> Option<Named<'a>> {
-        self.begin().then_some(Named { naming: self, kernel })
+        self.begin().then(|| Named { naming: self, kernel })
     }
 
     /// Begins a call that names the object; [`end`](Self::end) ends it. Returns `false`, and begins none, where the

@@ -254,7 +254,7 @@ fn stuck() -> Result<()> {
     ensure!(event != 0, "no event");
     std::thread::spawn(move || super::client::ask(Kind::WaitEvent, &[event, u32::MAX.into()], ""));
     // Until the machine's thread waits.
-    std::thread::sleep(Duration::from_millis(50));
+    std::thread::park_timeout(Duration::from_millis(50));
     say("waits");
     hear("end")
 }

@@ -131,7 +131,10 @@ pub(super) fn waits_for_ever(stage: &Stage) -> Played {
             std::thread::scope(|scope| {
                 scope.spawn(move || {
                     let ended = match is_killed {
-                        true => Ok(client.kill()),
+                        true => {
+                            client.kill();
+                            Ok(())
+                        }
                         false => goes(client),
                     };
                     over.send(ended).unwrap_or(());
