@@ -326,8 +326,8 @@ fn a_successor_serves_processes_that_were_served_before() {
     assert!((28..=32).contains(&turns), "{turns} of 60 turns");
 }
 
-/// Places in line are given anew where they change: not for another node's contexts, nor for properties that say nothing
-/// of places, or nothing new.
+/// Places in line are given anew where they change: not for another node's contexts, nor for properties that say
+/// nothing of places, or nothing new.
 #[test]
 fn places_in_line_are_given_anew_where_they_change() {
     let (mut rig, jump) = timed();
