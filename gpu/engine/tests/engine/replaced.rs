@@ -64,7 +64,7 @@ fn an_engine_that_stops_answering_amid_page_tables_keeps_none_mapped() {
     let write = Encoded::table_write(table, pte::index(m.va, 0), [Pte::INVALID]);
     rig.gpu.faults.wedge_at.store(2, Ordering::Relaxed);
     rig.gpu.faults.arm();
-    let p = packet_of(&mut rig, 1, true, &[write.clone(), write]);
+    let p = packet_of(&mut rig, 1, true, &[write, write]);
     let node = &rig.gpu.clone().nodes[2];
     node.packets.with(|q| q.submit(p, &rig.gpu.mutation)).unwrap();
     for _ in 0..20 {
