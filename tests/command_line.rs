@@ -317,7 +317,7 @@ fn a_stump_and_noise_are_no_debug_blobs() {
     let noise: Vec<u8> = (0..900_u32).map(|n| (n.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
     refused(&decode(&[b"FNCPDBG\x04", &noise[..]].concat()), "no debug blob that a driver of this version wrote");
     // The head, of six words, and a node, of which two of its words are there.
-    let words = [6 << 32 | 1, 0x141_u64, 0, 0, 0, 0, 0, 12 << 32 | 3, 0, 0].map(u64::to_le_bytes).concat();
+    let words = [6 << 32 | 1, 0x141_u64, 0, 0, 0, 0, 0, 10 << 32 | 3, 0, 0].map(u64::to_le_bytes).concat();
     let cut = decode(&[b"FNCPDBG\x04", &words[..]].concat());
     assert_eq!(cut.status.code(), Some(1), "{}", text(&cut.stdout));
     assert!(text(&cut.stdout).contains("node 0                  running"), "{}", text(&cut.stdout));

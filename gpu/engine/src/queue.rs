@@ -107,6 +107,8 @@ pub struct Queue<H: Host> {
     pub connected: AtomicU32,
     /// Whether `Context::parked` counts this queue.
     parked: AtomicBool,
+    /// Whether its context counts this queue among those that are ready.
+    listed: AtomicBool,
     /// Whether it is ready: on its way to the engine, or in its list.
     ready: Mark<H::Word>,
     /// The queue behind it in [`crate::node::Node::arrivals`].
@@ -178,6 +180,7 @@ impl<H: Host> Queue<H> {
             parked_at: AtomicU32::new(0),
             connected: AtomicU32::new(0),
             parked: AtomicBool::new(false),
+            listed: AtomicBool::new(false),
             ready: Mark::new(H::word),
             link: H::word(0),
             state: AtomicU32::new(State::Active as u32),
@@ -242,6 +245,7 @@ impl<H: Host> Queue<H> {
     pub(crate) fn destroy(&self) {
         self.state.store(State::Destroyed as u32, Ordering::Release);
         self.count_parked(false);
+        self.count_listed(false);
     }
 
     /// Engine: notes whether the queue waits for a fence after its turn. A queue that is not active waits for nothing.
@@ -266,13 +270,24 @@ impl<H: Host> Queue<H> {
         if self.state() != State::Active || !self.ready.set() {
             return false;
         }
-        self.context.count_listed(true);
+        self.count_listed(true);
+        if self.state() == State::Destroyed {
+            // As in `set_parked`.
+            self.count_listed(false);
+        }
         true
+    }
+
+    /// Has the context count the queue among those that are ready, or no longer.
+    fn count_listed(&self, listed: bool) {
+        if self.listed.swap(listed, Ordering::AcqRel) != listed {
+            self.context.count_listed(listed);
+        }
     }
 
     /// Engine: the queue gets its turn. From here on a ring makes it ready again: what it published is looked at again.
     pub(crate) fn take_turn(&self, mutation: &Chosen) {
-        self.context.count_listed(false);
+        self.count_listed(false);
         self.ready.clear(mutation);
     }
 

@@ -191,7 +191,7 @@ pub(super) fn priorities(stage: &Stage) -> Played {
         let setup = setup.setting("TimeStamps", 0);
         let late = |scene: &Scene| {
             let late = late_work(scene)?;
-            ensure!(if pauses { late <= 15 } else { late >= 25 }, "{late} of 100 moments of work are late");
+            ensure!(if pauses { late <= 15 } else { late >= 20 }, "{late} of 100 moments of work are late");
             Ok(())
         };
         stage.play(setup, late).with_context(|| format!("{processors} processors, priority {priority}"))?;

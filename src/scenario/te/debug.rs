@@ -190,18 +190,12 @@ fn payload(scene: &Scene) -> anyhow::Result<Payload> {
 /// A packet hangs, and a queue: the blob says which, and why the driver thinks so.
 pub(super) fn guilty(stage: &Stage) -> Played {
     let node = victim(stage);
-    stage.play(stubborn().resets(1).with_driver(notes_payload), |scene| {
+    stage.play(stubborn().resets(1), |scene| {
         let raw = client(scene, "hangs")?;
         let hog = Hog::new(scene, &raw, &[node])?;
         hog.spin(node, 0)?;
         is_lost(scene, &hog)?;
-        let recovery = super::only_reset(scene)?;
-        let fence = super::aborted(&recovery)?;
-        let noted = recovery.steps.iter().find_map(|step| match step {
-            Step::Snapshot { completed, submitted, .. } => Some([u64::from(*completed), u64::from(*submitted)]),
-            _ => None,
-        });
-        same("what the driver was told", payload(scene)?, (node, noted.context("a snapshot")?, [0, 0]))?;
+        let fence = super::aborted(&super::only_reset(scene)?)?;
         let text = told(scene)?;
         for line in [
             "guilty                  runs, was asked to come off, and cannot".to_owned(),
@@ -215,17 +209,17 @@ pub(super) fn guilty(stage: &Stage) -> Played {
         Ok(())
     })?;
     packets_of(stage, node).context("what is said of packets")?;
+    payloads_of_timeouts(stage, node).context("what the driver is told")?;
     if stage.rung() == 0 {
         return Ok(());
     }
-    stage.play(stubborn().resets(1).with_driver(notes_payload), |scene| {
+    stage.play(stubborn().resets(1), |scene| {
         let rig = Rig::open(scene, "hangs")?;
         let queue = rig.queue(0)?;
         let run = Loop::new(&rig)?;
         queue.run(|list| list.indirect(run.address, run.length))?;
         scene.until("the loss of the device that hangs", || Ok(rig.device.state()?.execution != ACTIVE))?;
         recovered(scene, 1)?;
-        same("what the driver was told", payload(scene)?, (0, [0, 0], [1, 1]))?;
         let text = told(scene)?;
         for line in [
             "guilty                  runs, was asked to come off, and cannot".to_owned(),
@@ -238,6 +232,34 @@ pub(super) fn guilty(stage: &Stage) -> Played {
         let buffer = run.address..run.address + run.length;
         ensure!(buffer.contains(&next), "the next packet is at {next:#x}, the loop in {buffer:#x?}");
         Ok(())
+    })
+}
+
+/// A packet hangs, and a queue: what the driver is told with the question is what the OS has seen.
+fn payloads_of_timeouts(stage: &Stage, node: u32) -> Played {
+    stage.play(stubborn().resets(1).with_driver(notes_payload), |scene| {
+        let raw = client(scene, "hangs")?;
+        let hog = Hog::new(scene, &raw, &[node])?;
+        hog.spin(node, 0)?;
+        is_lost(scene, &hog)?;
+        let recovery = super::only_reset(scene)?;
+        let noted = recovery.steps.iter().find_map(|step| match step {
+            Step::Snapshot { completed, submitted, .. } => Some([u64::from(*completed), u64::from(*submitted)]),
+            _ => None,
+        });
+        same("of a packet", payload(scene)?, (node, noted.context("a snapshot")?, [0, 0]))
+    })?;
+    if stage.rung() == 0 {
+        return Ok(());
+    }
+    stage.play(stubborn().resets(1).with_driver(notes_payload), |scene| {
+        let rig = Rig::open(scene, "hangs")?;
+        let queue = rig.queue(0)?;
+        let run = Loop::new(&rig)?;
+        queue.run(|list| list.indirect(run.address, run.length))?;
+        scene.until("the loss of the device that hangs", || Ok(rig.device.state()?.execution != ACTIVE))?;
+        recovered(scene, 1)?;
+        same("of a queue", payload(scene)?, (0, [0, 0], [1, 1]))
     })
 }
 

@@ -130,6 +130,23 @@ fn a_context_that_waits_has_work_and_does_not_run() {
     assert_eq!(entries(log)[3..], [(0xA0, IDLE)]);
 }
 
+/// Work that a queue was made ready for is no work of its context any more once the queue is destroyed, although the
+/// engine has not come to it: when it does, the context may have no name.
+#[test]
+fn a_context_is_idle_when_the_queue_is_destroyed_that_was_ready() {
+    let mut rig = Rig::new();
+    let a = named(&mut rig, 0, 0xA0);
+    let log = rig.map(1, false).bytes;
+    rig.settle();
+    rig.cool();
+    rig.gpu.nodes[0].scheduling.set(log, 100, u32::MAX).unwrap();
+    rig.gpu.make_ready(&a.queue);
+    rig.gpu.destroy_queue(&a.queue);
+    assert_eq!(entries(log), [(0xA0, READY), (0xA0, IDLE)]);
+    rig.settle();
+    assert_eq!(entries(log).len(), 2);
+}
+
 #[test]
 fn the_named_entry_interrupts_and_a_replaced_log_is_left_alone() {
     let mut rig = Rig::new();
