@@ -19,7 +19,8 @@ fn goes(mut client: Separate) -> Played {
 }
 
 pub(super) fn exits(stage: &Stage) -> Played {
-    stage.play(setup(), |scene| {
+    // A client that is slow keeps its doorbell: letting go of it is a message.
+    stage.play(setup().setting("IdleMilliseconds", 0), |scene| {
         let mut client = scene.world.separate("submit")?;
         client.expect("connected")?;
         let before = (client.messages(), scene.world.os.counts().thunks);
