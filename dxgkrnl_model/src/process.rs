@@ -407,11 +407,10 @@ impl ProcessInner {
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn wake_devices(&self) {
-        let parts = self.adapters.lock().clone();
-        for adapter in parts.iter().map(|part| part.adapter()) {
-            if adapter.power.sleep.is_asleep() {
-                adapter.power.sleep.end(adapter);
-            }
+        let sleeps = |part: &&Arc<ProcessAdapter>| part.adapter().power.sleep.is_asleep();
+        let asleep: Vec<_> = self.adapters.lock().iter().filter(sleeps).cloned().collect();
+        for part in asleep {
+            part.adapter().power.sleep.end(part.adapter());
         }
     }
 

@@ -94,7 +94,7 @@ impl Call {
     /// Keeps a hardware context, and its device, from being destroyed until the thunk returns.
     ///
     /// # Errors
-    /// As [`uses_device`](Self::uses_device).
+    /// [`INVALID`] when the destruction of either has begun.
     pub(crate) fn uses_context(&self, context: &Arc<HwContext>) -> Result<(), NTSTATUS> {
         self.uses_device(context.device())?;
         self.uses(Used::Context(context.clone()))
@@ -103,7 +103,7 @@ impl Call {
     /// Keeps a hardware queue, its context and its device from being destroyed until the thunk returns.
     ///
     /// # Errors
-    /// As [`uses_device`](Self::uses_device).
+    /// [`INVALID`] when the destruction of one of them has begun.
     pub(crate) fn uses_queue(&self, queue: &Arc<HwQueue>) -> Result<(), NTSTATUS> {
         self.uses_context(queue.context())?;
         self.uses(Used::Queue(queue.clone()))

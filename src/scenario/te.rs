@@ -490,7 +490,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-94",
-        title: "a fence that is signaled on an engine whose interrupts are ignored: its waiter is woken behind the reset",
+        title: "a fence that is signaled on an engine whose interrupts are ignored: its waiter is woken behind the \
+                reset",
         source: "TDR changes in Windows 8, step 3 (the interrupts); that fences are looked at behind it is inferred",
         play: late::fences,
     },

@@ -14,8 +14,9 @@ use std::time::Duration;
 
 /// A process whose agent has not answered for so long is ended.
 pub const PATIENCE: Duration = Duration::from_millis(200);
-/// How often more it is waited for as long as the agent is ready to run and the host has no processor for it: engines
-/// have a higher priority. In all that is two seconds, so that one that only computes gains nothing.
+/// How often more it is waited for as long as the agent is ready to run and the host has no processor for it, since
+/// engines have a higher priority, or is held in the host's kernel. In all that is two seconds, so that one that only
+/// computes gains nothing.
 const STARVED: u32 = 9;
 /// An ended process is gone after so long at most.
 const DEATH: Duration = Duration::from_secs(5);
@@ -26,6 +27,8 @@ pub struct Host {
     pidfd: OwnedFd,
     /// Messages of the process's connections, either way.
     pub messages: AtomicU64,
+    /// The machine has ended it.
+    killed: AtomicBool,
 }
 
 /// Waits until there is something to read, or the other side is gone. Returns whether it came.
@@ -43,14 +46,20 @@ fn comes(fd: impl AsFd, within: Duration) -> bool {
 impl Host {
     /// The process that `pidfd` names.
     pub fn new(pidfd: OwnedFd) -> Self {
-        Self { pidfd, messages: AtomicU64::new(0) }
+        Self { pidfd, messages: AtomicU64::new(0), killed: AtomicBool::new(false) }
     }
 
     /// Ends it, and waits until it runs no more.
     pub fn kill(&self) {
+        self.killed.store(true, Ordering::Release);
         // One that is gone already cannot be ended.
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
         self.ends(DEATH);
+    }
+
+    /// Returns whether the machine has ended it.
+    pub fn was_killed(&self) -> bool {
+        self.killed.load(Ordering::Acquire)
     }
 
     /// Stops it, as SIGSTOP does, and waits until all of its threads have stopped.
@@ -84,10 +93,11 @@ impl SocketAgent {
         Self { socket: Mutex::new(socket), host, stat, gone: AtomicBool::new(false) }
     }
 
-    /// Whether the agent would run if the host let it, as opposed to one that was stopped, sleeps or is gone.
+    /// Returns whether the agent would run if the host let it, as opposed to one that was stopped, sleeps or is gone:
+    /// it is ready to run, or in a wait of the host's kernel that nothing interrupts.
     fn is_starved(&self) -> bool {
         let text = std::fs::read_to_string(&self.stat).unwrap_or_default();
-        text.rsplit(") ").next().is_some_and(|rest| rest.starts_with('R'))
+        text.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['R', 'D']))
     }
 
     /// Waits for the agent's answer. Returns whether one came.

@@ -190,6 +190,9 @@ impl Separate {
     /// As there.
     pub fn hear_for(&self, patience: Duration) -> Result<String> {
         self.lines.recv_timeout(patience).with_context(|| match self.shared.host.ends(Duration::from_secs(1)) {
+            true if self.shared.host.was_killed() => {
+                "the machine has ended the client, which did not map what it was told"
+            }
             true => "the client has ended",
             false => "the client says nothing",
         })

@@ -24,12 +24,13 @@ struct Inner {
     came: AtomicU64,
     /// How often it may go on.
     lets: AtomicU64,
-    /// Nobody stops, and nobody is counted.
+    /// The model passes, and is not counted.
     is_open: AtomicBool,
 }
 
 impl Gate {
-    /// Lets the model pass from now on, and whoever waits; or stops it again, with `false`. A new gate stops it.
+    /// The gate lets the model pass from now on, threads that wait at it included; with `false` it stops the model
+    /// again, as a new one does.
     pub fn open(&self, open: bool) {
         self.inner.is_open.store(open, Ordering::Release);
     }

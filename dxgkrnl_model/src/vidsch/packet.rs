@@ -11,22 +11,20 @@
 //! Chosen: paging buffers come first; how many buffers are with the driver at a time is
 //! [`Preemption::in_flight`](crate::personality::Preemption); which ids count as submitted is [`Submitted`].
 
+mod submit;
+
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use nt_model::Machine;
 use nt_model::sched::Ticks;
-use wddm_abi::{DXGKARG_PREEMPTCOMMAND, DXGKARG_SUBMITCOMMAND, DXGKARG_SUBMITCOMMANDVIRTUAL, NTSTATUS, ntstatus};
 
 use super::command::Submission;
 use super::completion::Completion;
 use super::journal::{Journal, PacketEvent, Preemptions};
 use crate::adapter::{Adapter, Place};
 use crate::context::Context;
-use crate::ddi::{self, call_ddi};
 use crate::personality::{Departure, Submitted};
-use crate::rules::paging::{PREEMPT_STATUS, SUBMIT_STATUS};
 use crate::sync::{Lock, Rank, Signal};
 
 /// Ids that a reset has ended and that are remembered.
@@ -263,111 +261,6 @@ impl PacketNode {
         self.state.lock().flights.iter().any(|packet| Arc::ptr_eq(&packet.context, context))
     }
 
-    /// Hands a buffer to the driver. Returns it where the node is being reset: another thread than the one that hands
-    /// buffers in may have begun that.
-    ///
-    /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn submit(&self, adapter: &Arc<Adapter>, context: &Arc<Context>, load: Load) -> Result<(), Load> {
-        crate::recovery::pass(adapter, adapter.personality().gates.submit.as_ref());
-        let entered = adapter.in_place_of(&ddi::DxgkDdiSubmitCommandVirtual, || {
-            let id = self.enter(adapter, context, load.clone())?;
-            adapter.shared().counters.packet();
-            adapter.power.wake_node(adapter, self.ordinal);
-            Some((id, self.call_submit(adapter, context, &load, id)))
-        });
-        let Some((id, status)) = entered else { return Err(load) };
-        self.judge_submitted(adapter, context, &load, id, status);
-        Ok(())
-    }
-
-    /// What becomes of a buffer that the driver was given.
-    fn judge_submitted(&self, adapter: &Arc<Adapter>, context: &Context, load: &Load, id: u32, status: NTSTATUS) {
-        if ddi::succeeded(status) {
-            adapter.rules().count(&SUBMIT_STATUS);
-            self.state.lock().took(id);
-            return;
-        }
-        let refusable = status == ntstatus::STATUS_INVALID_PARAMETER && matches!(load, Load::Command(_));
-        adapter
-            .rules()
-            .check(&SUBMIT_STATUS, refusable, || format!("node {}, fence {id:#x}: {status:?}", self.ordinal));
-        if let Some(packet) = self.take(id) {
-            packet.end(adapter.kernel(), false);
-            if !packet.is_paging() {
-                context.device().fail(crate::device::DeviceState::DmaFault);
-            }
-        }
-    }
-
-    /// Hands an empty paging buffer to `DxgkDdiSubmitCommand`, the way of contexts without GPU virtual addresses.
-    /// Returns what the function returned, and what ends with the buffer; a node that is being reset gets none.
-    ///
-    /// IRQL: PASSIVE_LEVEL, on the scheduler's worker, so that ids reach the driver in their order.
-    pub(crate) fn submit_physical(
-        &self,
-        adapter: &Arc<Adapter>,
-        context: &Arc<Context>,
-    ) -> (Result<NTSTATUS, ddi::NoCall>, Arc<Completion>) {
-        let completion = Completion::new();
-        let buffer = PagingBuffer {
-            address: 0,
-            size: 0,
-            private: 0,
-            private_size: 0,
-            companion: None,
-            refers: Arc::default(),
-            id: None,
-            again: false,
-            completion: completion.clone(),
-        };
-        let entered = adapter.in_place_of(&ddi::DxgkDdiSubmitCommand, || {
-            let id = self.enter(adapter, context, Load::Paging(buffer))?;
-            let mut arguments = DXGKARG_SUBMITCOMMAND::zeroed();
-            arguments.SubmissionFenceId = id;
-            (arguments.NodeOrdinal, arguments.EngineOrdinal) = (self.place.node, self.place.engine);
-            arguments.Flags.set_Paging(true);
-            let (miniport, pointer) = (adapter.context(), &raw const arguments);
-            Some((id, call_ddi!(adapter, DxgkDdiSubmitCommand(miniport, pointer))))
-        });
-        let Some((id, returned)) = entered else {
-            completion.end(adapter.kernel(), false);
-            return (Err(ddi::NoCall::Stopped), completion);
-        };
-        if returned.is_ok_and(NTSTATUS::is_success) {
-            self.state.lock().took(id);
-        } else if let Some(refused) = self.take(id) {
-            refused.end(adapter.kernel(), false);
-        }
-        (returned, completion)
-    }
-
-    /// Enters a packet with the next id, or with its own, which it returns. Called before the driver's function, which
-    /// may complete the packet inside. `None`: the node is being reset, or what the reset has left is not in its lists
-    /// yet.
-    fn enter(&self, adapter: &Adapter, context: &Arc<Context>, load: Load) -> Option<u32> {
-        let since = adapter.kernel().now();
-        let mut state = self.state.lock();
-        if state.frozen || state.giving_back {
-            return None;
-        }
-        let departs = |how| adapter.personality().departs(how);
-        let own = match &load {
-            Load::Paging(buffer) => buffer.id.filter(|_| !departs(Departure::RenumbersPaging)),
-            Load::Command(submission) => submission.id.filter(|_| departs(Departure::KeepsRenderIds)),
-        };
-        let id = own.unwrap_or_else(|| {
-            state.last_packet = state.next_id();
-            state.last_packet
-        });
-        let (paging, again) = match &load {
-            Load::Paging(buffer) => (true, buffer.again),
-            Load::Command(submission) => (false, submission.again),
-        };
-        self.journal.note(PacketEvent::Submitted { id, paging, again });
-        state.flights.push_back(Packet { id, context: context.clone(), load, since });
-        Some(id)
-    }
-
     /// Takes back every paging buffer that the driver has, as lost.
     pub(crate) fn give_up_paging(&self, kernel: &Machine) {
         let lost = {
@@ -391,44 +284,6 @@ impl PacketNode {
         state.refused.drain(..surplus);
         let at = state.flights.iter().position(|packet| packet.id == id)?;
         state.flights.remove(at)
-    }
-
-    fn call_submit(&self, adapter: &Adapter, context: &Context, load: &Load, id: u32) -> NTSTATUS {
-        let mut arguments = DXGKARG_SUBMITCOMMANDVIRTUAL::zeroed();
-        arguments.hContext = core::ptr::with_exposed_provenance_mut(context.driver_handle());
-        arguments.SubmissionFenceId = id;
-        (arguments.NodeOrdinal, arguments.EngineOrdinal) = (self.place.node, self.place.engine);
-        match load {
-            Load::Paging(buffer) => {
-                arguments.DmaBufferVirtualAddress = buffer.address;
-                arguments.DmaBufferSize = buffer.size;
-                arguments.pDmaBufferPrivateData = core::ptr::with_exposed_provenance_mut(buffer.private);
-                arguments.DmaBufferPrivateDataSize = buffer.private_size;
-                arguments.Flags.set_Paging(true);
-                arguments.Flags.set_Resubmission(buffer.again);
-                if adapter.personality().paging_without_context && buffer.companion.is_none() {
-                    arguments.hContext = core::ptr::null_mut();
-                }
-            }
-            Load::Command(submission) => {
-                arguments.DmaBufferVirtualAddress = submission.address;
-                arguments.DmaBufferSize = submission.size;
-                if submission.again && adapter.personality().departs(Departure::ForgetsPrivateData) {
-                    submission.private.iter().for_each(|word| word.store(0, Ordering::Relaxed));
-                }
-                arguments.pDmaBufferPrivateData = submission.private.as_ptr().cast_mut().cast();
-                arguments.DmaBufferPrivateDataSize = submission.private_size;
-                arguments.DmaBufferUmdPrivateDataSize = submission.private_user;
-                if adapter.personality().faults.stray_contexts {
-                    // Another number of the same kind: no handle that the driver ever gave out.
-                    arguments.hContext = core::ptr::with_exposed_provenance_mut(context.driver_handle() ^ (1 << 20));
-                }
-                arguments.Flags.set_Resubmission(submission.again);
-                arguments.Flags.set_NullRendering(submission.null_rendering || context.commands().renders_nothing());
-            }
-        }
-        let (miniport, pointer) = (adapter.context(), &raw const arguments);
-        ddi::status(call_ddi!(adapter, DxgkDdiSubmitCommandVirtual(miniport, pointer)))
     }
 
     /// The driver reported `id` as completed: that packet and every earlier one. `Err`: it is not outstanding.
@@ -464,32 +319,6 @@ impl PacketNode {
         let mut done = self.complete(id)?;
         let faulted = done.pop().ok_or(())?;
         Ok((done, faulted))
-    }
-
-    /// Asks the driver to preempt the node. False: it runs already, the node is being reset, or the driver failed.
-    ///
-    /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn preempt(&self, adapter: &Arc<Adapter>) -> bool {
-        let entered = adapter.in_place_of(&ddi::DxgkDdiPreemptCommand, || {
-            let id = {
-                let mut state = self.state.lock();
-                if state.preempting.is_some() || state.frozen {
-                    return None;
-                }
-                let request = state.next_id();
-                state.preempting = Some((request, adapter.kernel().now()));
-                self.journal.note(PacketEvent::Preempting { request });
-                request
-            };
-            let mut arguments = DXGKARG_PREEMPTCOMMAND::zeroed();
-            arguments.PreemptionFenceId = id;
-            (arguments.NodeOrdinal, arguments.EngineOrdinal) = (self.place.node, self.place.engine);
-            let (miniport, pointer) = (adapter.context(), &raw const arguments);
-            Some((id, ddi::status(call_ddi!(adapter, DxgkDdiPreemptCommand(miniport, pointer)))))
-        });
-        let Some((id, status)) = entered else { return false };
-        let fine = ddi::succeeded(status);
-        adapter.rules().check(&PREEMPT_STATUS, fine, || format!("node {}, fence {id:#x}: {status:?}", self.ordinal))
     }
 
     /// The driver acknowledged a preemption: what was completed before it, and what comes back. Behind that, see

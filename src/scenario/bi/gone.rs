@@ -16,8 +16,8 @@ use wddm_abi::{
 pub(super) const CASES: &[Scenario] = &[
     Scenario {
         id: "BI-53",
-        title: "queues, contexts and devices that are destroyed while another thread makes doorbells and queues of them: \
-                nothing outlives them, and nothing is said of user mode",
+        title: "queues, contexts and devices that are destroyed while another thread makes doorbells and queues of \
+                them: nothing outlives them, and nothing is said of user mode",
         source: "D3DKMTDestroyHwQueue; D3DKMTDestroyDevice; DxgkDdiDestroyHwQueue",
         play: destroyed_beside,
     },

@@ -6,6 +6,7 @@ use anyhow::{Context, ensure};
 use dxgkrnl_model::personality::{Clock, MS, SECOND};
 use gpu_wire::packet::{Indirect, Timestamp};
 use nt_model::sched::seeded::SeededOptions;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_KIND_SYSTEM;
@@ -142,8 +143,8 @@ fn started_with(scene: &Scene, threads: usize) -> anyhow::Result<Vec<i32>> {
     Ok(given)
 }
 
-/// Of some thousand moments at which an endless command buffer runs, how many of a hundred are in the last 40 ms of the
-/// periods of 100 ms.
+/// Of the moments at which an endless command buffer runs, how many of a hundred are in the last 40 ms of a period of
+/// 100 ms: of the middle one of some ten periods, since a host that stands still spoils single ones.
 fn late_work(scene: &Scene) -> anyhow::Result<u64> {
     const MOMENTS: u64 = 1000;
     let rig = Rig::open(scene, "client")?;
@@ -157,15 +158,20 @@ fn late_work(scene: &Scene) -> anyhow::Result<u64> {
     memory.write(0, &[stamp.as_bytes(), jump(length)?.as_bytes()].concat())?;
     queue.run(|list| list.indirect(memory.gpu_va()?, length as u64))?;
     let frequency = scene.world.os.kernel().performance_frequency();
-    let (mut late, mut before) = (0, 0);
+    // Of each period, how many were late, and how many there were.
+    let (mut periods, mut before) = (BTreeMap::<u64, (u64, u64)>::new(), 0);
     for _ in 0..MOMENTS {
         scene.until_now("another moment", || Ok(page.word(0)? != before))?;
         before = page.word(0)?;
         let millisecond = before % (frequency / 10) / (frequency / 1000);
-        late += u64::from(millisecond >= 60);
+        let (late, all) = periods.entry(before / (frequency / 10)).or_default();
+        (*late, *all) = (*late + u64::from(millisecond >= 60), *all + 1);
         std::thread::park_timeout(Duration::from_micros(970));
     }
-    Ok(late * 100 / MOMENTS)
+    let seen = periods.values().filter(|(_, all)| *all >= 20);
+    let mut shares: Vec<_> = seen.map(|(late, all)| late * 100 / all).collect();
+    shares.sort_unstable();
+    shares.get(shares.len() / 2).copied().context("no period had enough moments")
 }
 
 pub(super) fn priorities(stage: &Stage) -> Played {
@@ -191,7 +197,7 @@ pub(super) fn priorities(stage: &Stage) -> Played {
         let setup = setup.setting("TimeStamps", 0);
         let late = |scene: &Scene| {
             let late = late_work(scene)?;
-            ensure!(if pauses { late <= 15 } else { late >= 20 }, "{late} of 100 moments of work are late");
+            ensure!(if pauses { late <= 15 } else { late >= 25 }, "{late} of 100 moments of work are late");
             Ok(())
         };
         stage.play(setup, late).with_context(|| format!("{processors} processors, priority {priority}"))?;

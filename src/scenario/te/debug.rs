@@ -14,6 +14,7 @@ use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{DebugQuestion, PacketEvent, Step};
 use dxgkrnl_model::personality::{Gate, SECOND};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -214,12 +215,7 @@ pub(super) fn guilty(stage: &Stage) -> Played {
         return Ok(());
     }
     stage.play(stubborn().resets(1), |scene| {
-        let rig = Rig::open(scene, "hangs")?;
-        let queue = rig.queue(0)?;
-        let run = Loop::new(&rig)?;
-        queue.run(|list| list.indirect(run.address, run.length))?;
-        scene.until("the loss of the device that hangs", || Ok(rig.device.state()?.execution != ACTIVE))?;
-        recovered(scene, 1)?;
+        let run = queue_hung(scene)?;
         let text = told(scene)?;
         for line in [
             "guilty                  runs, was asked to come off, and cannot".to_owned(),
@@ -229,10 +225,20 @@ pub(super) fn guilty(stage: &Stage) -> Played {
         }
         let next = text.split("next packet at 0x").nth(1).and_then(|rest| rest.split(',').next());
         let next = u64::from_str_radix(next.context("no place in a command buffer")?, 16)?;
-        let buffer = run.address..run.address + run.length;
-        ensure!(buffer.contains(&next), "the next packet is at {next:#x}, the loop in {buffer:#x?}");
+        ensure!(run.contains(&next), "the next packet is at {next:#x}, the loop in {run:#x?}");
         Ok(())
     })
+}
+
+/// A queue of node 0 has hung, and its engine was reset. Where the loop lies that it hung in.
+fn queue_hung(scene: &Scene) -> anyhow::Result<Range<u64>> {
+    let rig = Rig::open(scene, "hangs")?;
+    let queue = rig.queue(0)?;
+    let run = Loop::new(&rig)?;
+    queue.run(|list| list.indirect(run.address, run.length))?;
+    scene.until("the loss of the device that hangs", || Ok(rig.device.state()?.execution != ACTIVE))?;
+    recovered(scene, 1)?;
+    Ok(run.address..run.address + run.length)
 }
 
 /// A packet hangs, and a queue: what the driver is told with the question is what the OS has seen.
@@ -253,12 +259,7 @@ fn payloads_of_timeouts(stage: &Stage, node: u32) -> Played {
         return Ok(());
     }
     stage.play(stubborn().resets(1).with_driver(notes_payload), |scene| {
-        let rig = Rig::open(scene, "hangs")?;
-        let queue = rig.queue(0)?;
-        let run = Loop::new(&rig)?;
-        queue.run(|list| list.indirect(run.address, run.length))?;
-        scene.until("the loss of the device that hangs", || Ok(rig.device.state()?.execution != ACTIVE))?;
-        recovered(scene, 1)?;
+        queue_hung(scene)?;
         same("of a queue", payload(scene)?, (0, [0, 0], [1, 1]))
     })
 }
