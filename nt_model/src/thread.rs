@@ -61,6 +61,8 @@ pub struct Thread {
     pub(crate) counts: Arc<Counts>,
     exit_status: AtomicI32,
     priority: AtomicI32,
+    /// Waits that it began.
+    pub(crate) waits: AtomicU64,
     /// Start address, for an image's thread: says which image it runs in.
     start: AtomicU64,
     /// Interrupts that wait for this thread's IRQL to drop.
@@ -88,6 +90,7 @@ impl Thread {
             counts,
             exit_status: AtomicI32::new(0),
             priority: AtomicI32::new(8),
+            waits: AtomicU64::new(0),
             start: AtomicU64::new(0),
             pending_lines: Mutex::default(),
             creator: Mutex::new(Site::NONE),
@@ -127,6 +130,11 @@ impl Thread {
     /// Its priority: 8 until a driver sets another.
     pub fn priority(&self) -> i32 {
         self.priority.load(Ordering::Relaxed)
+    }
+
+    /// How many waits it has begun that had to last: those of objects that were not signalled.
+    pub fn waits(&self) -> u64 {
+        self.waits.load(Ordering::Relaxed)
     }
 
     /// The address that a driver knows it by.
@@ -207,6 +215,11 @@ impl Machine {
             drop(service);
             crate::thread_base::leave(base);
         }
+    }
+
+    /// The system threads that run, and those that have ended and are referenced, in no order.
+    pub fn system_threads(&self) -> Vec<Arc<Thread>> {
+        self.objects.threads()
     }
 
     /// The thread that the caller is.

@@ -118,8 +118,12 @@ impl Machine {
             if looks || self.irql() >= DISPATCH_LEVEL {
                 return status::TIMEOUT;
             }
+            let slot = self.with_current_thread(|thread| {
+                thread.waits.fetch_add(1, Ordering::Relaxed);
+                thread.slot.clone()
+            });
             let block = Arc::new(WaitBlock {
-                slot: self.with_current_thread(|thread| thread.slot.clone()),
+                slot,
                 thread: me,
                 objects: objects.iter().map(|header| HeaderRef::new(header)).collect(),
                 all,
