@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
+use nt_model::sched::patient::PatientScheduler;
 use nt_model::sched::seeded::SeededScheduler;
 use nt_model::{Kernel, KernelConfig, Machine};
 use parking_lot::RwLock;
@@ -132,12 +133,13 @@ impl Os {
     pub fn boot(personality: Personality) -> Result<Self, BadTranscript> {
         let steps = transcript::parse(personality.start_transcript.as_deref().unwrap_or(START_26100))?;
         let scheduler = match &personality.clock {
-            Clock::Real => None,
+            Clock::Patient | Clock::Real => None,
             Clock::Seeded(options) => Some(SeededScheduler::new(options.clone())),
         };
+        let patient = || matches!(personality.clock, Clock::Patient).then(|| Arc::new(PatientScheduler::new()) as _);
         let config = KernelConfig {
             policy: personality.policy,
-            scheduler: scheduler.clone().map(|scheduler| scheduler as _),
+            scheduler: scheduler.clone().map(|scheduler| scheduler as _).or_else(patient),
             rules: crate::rules::ALL.to_vec(),
             echo_debug_print: personality.echo_debug_print,
             interrupt_delivery: personality.interrupt_delivery,

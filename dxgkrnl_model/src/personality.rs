@@ -322,8 +322,11 @@ pub enum FlushEnd {
 /// Whose time it is.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
-    /// Threads and time of the operating system.
+    /// Threads of the operating system, and its time but for that in which none of them ran: a host that stands still
+    /// is no engine that hangs.
     #[default]
+    Patient,
+    /// Threads and time of the operating system: for measuring.
     Real,
     /// One thread at a time, chosen from a seed; time is virtual.
     Seeded(SeededOptions),
@@ -555,7 +558,7 @@ impl Default for Personality {
             police_ddi: 0,
             faults: FaultPlan::default(),
             gates: Gates::default(),
-            clock: Clock::Real,
+            clock: Clock::default(),
             policy: Policy::Stop,
             echo_debug_print: false,
             interrupt_delivery: InterruptDelivery::Inline,

@@ -6,9 +6,11 @@
 //! costs one thread-local load when no scheduler listens.
 //!
 //! - [`RealScheduler`] (the default) is operating-system threads and the monotonic clock.
+//! - [`PatientScheduler`](patient::PatientScheduler) is the same with a clock that stands still while the host does.
 //! - [`SeededScheduler`](seeded::SeededScheduler) lets one thread run at a time and picks the next at each yield point
 //!   from a seed; its clock is virtual and moves when every thread waits.
 
+pub mod patient;
 pub mod seeded;
 
 use std::fmt;

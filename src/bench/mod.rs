@@ -50,7 +50,7 @@ use crate::client::{Adapter, Device, Inside, Queue};
 use crate::setting::{self, Assignment};
 use crate::world::{Form, User, World};
 use anyhow::{Context, Result, ensure};
-use dxgkrnl_model::personality::Personality;
+use dxgkrnl_model::personality::{Clock, Personality};
 use processors::{Load, Pair, Pinned, pause};
 use rustix::thread::Pid;
 use statistics::{Round, Rounds, Taken};
@@ -172,6 +172,8 @@ impl Bed {
         personality.tdr.process_limit = u32::MAX;
         // So are resets forced, by the escape that TdrTestMode allows.
         personality.tdr.test_mode = true;
+        // What is measured by the driver's clock is measured by the host's; and the other clock has a thread that wakes.
+        personality.clock = Clock::Real;
         change(&mut personality);
         let world = World::boot_with(form, personality, settings)?;
         let luid = world.adapter(setting::adapter_of_ours(settings))?.luid();

@@ -9,7 +9,7 @@ use super::wire::{Kind, Message};
 use crate::client::Inside;
 use anyhow::{Context, Result, ensure};
 use nt_model::memory::Handed;
-use nt_model::sched::RealScheduler;
+use nt_model::sched::patient::PatientScheduler;
 use nt_model::user::space::Window;
 use nt_model::{Kernel, KernelConfig, LoadOptions, Process};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -17,7 +17,7 @@ use std::cell::OnceCell;
 use std::io::{Read, Seek};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use umd_core::ffi::FpUmdTable;
 
 /// The machine's socket.
@@ -159,8 +159,8 @@ pub fn main(machine: &str, role: &str) -> Result<()> {
         }
     });
     let age = Duration::from_nanos(now().saturating_sub(booted));
-    let boot = Instant::now().checked_sub(age).context("the machine's clock")?;
-    let scheduler = Arc::new(RealScheduler::since(boot));
+    // As the machine's: where the host stands still, it does for both.
+    let scheduler = Arc::new(PatientScheduler::aged(age));
     let kernel = Kernel::new(KernelConfig { scheduler: Some(scheduler), ..KernelConfig::collecting() });
     let process = kernel.create_process(role);
     let table = match file {
