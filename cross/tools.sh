@@ -57,6 +57,14 @@ missing_image_tools() {
     echo "${packages# }"
 }
 
+# The same for signing packages.
+missing_signing_tools() {
+    packages=''
+    command -v osslsigncode >/dev/null || packages="$packages osslsigncode"
+    command -v openssl >/dev/null || packages="$packages openssl"
+    echo "${packages# }"
+}
+
 # Whether this rustc is new enough.
 new_enough() {
     version=$("$1" --version 2>/dev/null) || return 1

@@ -12,6 +12,7 @@ pub mod decode;
 pub mod demo;
 pub mod fuzz;
 pub mod inf;
+pub mod package;
 pub mod scenario;
 pub mod separate;
 pub mod setting;

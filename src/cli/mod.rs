@@ -10,6 +10,7 @@ mod decode;
 mod demo;
 mod fuzz;
 mod inf;
+mod package;
 mod scenario;
 mod soak;
 mod tdr;
@@ -44,6 +45,7 @@ enum Command {
     Bench(bench::Arguments),
     Decode(decode::Arguments),
     Inf(inf::Arguments),
+    Package(package::Arguments),
     Soak(soak::Arguments),
     Fuzz(fuzz::Arguments),
     Tdr(tdr::Arguments),
@@ -60,6 +62,7 @@ impl Command {
             Self::Check(arguments) => arguments.check(),
             Self::Bench(arguments) => arguments.check(),
             Self::Decode(_) | Self::Inf(_) | Self::Client(_) => Ok(false),
+            Self::Package(arguments) => arguments.check(),
             Self::Soak(arguments) => arguments.check(),
             Self::Fuzz(arguments) => arguments.check(),
             Self::Tdr(arguments) => arguments.check(),
@@ -75,6 +78,7 @@ impl Command {
             Self::Bench(arguments) => bench::run(arguments),
             Self::Decode(arguments) => decode::run(arguments),
             Self::Inf(arguments) => inf::run(arguments),
+            Self::Package(arguments) => package::run(arguments),
             Self::Soak(arguments) => soak::run(arguments),
             Self::Fuzz(arguments) => fuzz::run(arguments),
             Self::Tdr(arguments) => tdr::run(arguments),

@@ -62,6 +62,12 @@ fn canonical(name: &str) -> &str {
     if decorated { MODELS } else { name }
 }
 
+/// The models, of whatever decoration.
+pub(super) fn models(inf: &Inf) -> impl Iterator<Item = &Entry> {
+    let sections = inf.sections.iter().filter(|section| canonical(&section.name) == MODELS);
+    sections.flat_map(|section| &section.entries)
+}
+
 fn has(inf: &Inf, section: &str) -> bool {
     inf.sections.iter().any(|found| canonical(&found.name).eq_ignore_ascii_case(section))
 }

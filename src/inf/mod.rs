@@ -67,6 +67,33 @@ impl Findings {
     }
 }
 
+/// What an INF installs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// The files that it copies, in the order of `[SourceDisksFiles]`.
+    pub files: Vec<String>,
+    /// The hardware IDs of its models, in their order, each once.
+    pub hardware: Vec<String>,
+}
+
+impl Contents {
+    /// Of an INF's text.
+    pub fn of(text: &str) -> Self {
+        let inf = parse::Inf::read(text);
+        let files = inf.entries("SourceDisksFiles").map(|entry| entry.key.clone()).collect();
+        let mut hardware: Vec<String> = Vec::new();
+        for entry in compare::models(&inf) {
+            // The first value is the section that installs the model.
+            for id in entry.values.iter().skip(1).filter(|id| !id.is_empty()) {
+                if !hardware.iter().any(|known| known.eq_ignore_ascii_case(id)) {
+                    hardware.push(id.clone());
+                }
+            }
+        }
+        Self { files, hardware }
+    }
+}
+
 /// What is wrong with an INF, the first line first, and before it what is missing.
 pub fn lint(text: &str) -> Vec<Finding> {
     let inf = parse::Inf::read(text);
