@@ -237,7 +237,8 @@ fn run_isr(adapter: &Arc<Adapter>, message: u32) -> bool {
     adapter.interrupts.interrupts.fetch_add(1, Ordering::Relaxed);
     let edu = adapter.device.edu();
     let before = edu.map(|edu| (edu.raised(), edu.interrupt_status()));
-    let claimed = call_isr(adapter, message);
+    // A routine that a stopped machine has not called, or has not let return, says nothing.
+    let Some(claimed) = call_isr(adapter, message) else { return false };
     if let (Some(edu), Some((raised, status))) = (edu, before) {
         // Read before it is asked whether somebody has set bits meanwhile.
         let left = edu.interrupt_status();
@@ -260,8 +261,9 @@ fn run_isr(adapter: &Arc<Adapter>, message: u32) -> bool {
     claimed
 }
 
-fn call_isr(adapter: &Adapter, message: u32) -> bool {
-    let Some(function) = adapter.table().DxgkDdiInterruptRoutine else { return false };
+/// What the driver's routine returned; false without one, `None` in a machine that has stopped.
+fn call_isr(adapter: &Adapter, message: u32) -> Option<bool> {
+    let Some(function) = adapter.table().DxgkDdiInterruptRoutine else { return Some(false) };
     let context = adapter.context();
     in_section(adapter, true, message, || {
         let _inside = crate::sync::InDriver::new();
@@ -288,7 +290,7 @@ pub(crate) fn probe_foreign_interrupt(adapter: &Adapter) {
         if edu.interrupt_status() != 0 {
             return;
         }
-        let claimed = call_isr(adapter, 0);
+        let Some(claimed) = call_isr(adapter, 0) else { return };
         adapter.rules().check(&ISR_CLAIM, !claimed || !edu.is_untouched_since(raised), || {
             "an interrupt of another device on the line was claimed".to_owned()
         });

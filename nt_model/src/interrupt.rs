@@ -379,10 +379,10 @@ impl Machine {
         self.at_level_locked(interrupt, f)
     }
 
-    /// Calls a driver's interrupt routine, for [`connect_interrupt`](Self::connect_interrupt): false when the machine
-    /// has stopped.
-    pub fn call_interrupt_routine(&self, name: &'static str, f: impl FnOnce() -> bool) -> bool {
-        self.call_driver_on(EntryStack::Own, name, f).unwrap_or(false)
+    /// Calls a driver's interrupt routine, for [`connect_interrupt`](Self::connect_interrupt): `None` when the machine
+    /// has stopped, before the call or in it.
+    pub fn call_interrupt_routine(&self, name: &'static str, f: impl FnOnce() -> bool) -> Option<bool> {
+        self.call_driver_on(EntryStack::Own, name, f).ok()
     }
 
     fn start_interrupt_service(&self) -> Arc<Thread> {

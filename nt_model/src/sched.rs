@@ -118,6 +118,12 @@ pub trait Scheduler: Send + Sync + fmt::Debug {
     /// Time since the machine was started.
     fn now(&self) -> Ticks;
 
+    /// What the performance counter counts, which goes on with the processor's time-stamp counter whatever the clock
+    /// does.
+    fn counter(&self) -> Ticks {
+        self.now()
+    }
+
     /// Whether [`yield_point`](Self::yield_point) does anything. Asked once per thread.
     fn interposes(&self) -> bool {
         false

@@ -105,7 +105,7 @@ impl Machine {
     #[doc(alias = "KeQueryPerformanceCounter")]
     #[inline]
     pub fn query_performance_counter(&self) -> u64 {
-        self.now()
+        self.sched.counter()
     }
 
     /// Frequency of [`query_performance_counter`](Self::query_performance_counter), in hertz.

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// A process whose agent has not answered for so long is ended.
 pub const PATIENCE: Duration = Duration::from_millis(200);
+/// Parts of that wait.
+const PARTS: u32 = 10;
 /// How often more it is waited for as long as the agent is ready to run and the host has no processor for it, since
 /// engines have a higher priority, or is held in the host's kernel. In all that is two seconds, so that one that only
 /// computes gains nothing.
@@ -102,7 +104,9 @@ impl SocketAgent {
 
     /// Waits for the agent's answer. Returns whether one came.
     fn answers(&self, socket: &OwnedFd) -> bool {
-        comes(socket, PATIENCE) || (0..STARVED).any(|_| self.is_starved() && comes(socket, PATIENCE))
+        // In parts: where the host stands still, both processes do, and one part alone is over.
+        let patiently = || (0..PARTS).any(|_| comes(socket, PATIENCE / PARTS));
+        patiently() || (0..STARVED).any(|_| self.is_starved() && patiently())
     }
 
     /// Tells it something, and waits until it is done. A process that does not do it cannot be left to run: it would

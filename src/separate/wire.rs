@@ -1,6 +1,7 @@
 //! What the machine and a client process say to each other: one packet a message, of a Unix socket that keeps packets
 //! apart.
 
+use rustix::io::retry_on_intr;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
 };
@@ -125,7 +126,8 @@ impl Message {
         if !files.is_empty() && !beside.push(SendAncillaryMessage::ScmRights(&files)) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        rustix::net::sendmsg(to, &[IoSlice::new(&bytes)], &mut beside, SendFlags::NOSIGNAL)?;
+        let to = to.as_fd();
+        retry_on_intr(|| rustix::net::sendmsg(to, &[IoSlice::new(&bytes)], &mut beside, SendFlags::NOSIGNAL))?;
         Ok(())
     }
 
@@ -138,7 +140,10 @@ impl Message {
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
         let mut beside = RecvAncillaryBuffer::new(&mut room);
         let flags = RecvFlags::CMSG_CLOEXEC;
-        let got = rustix::net::recvmsg(from, &mut [IoSliceMut::new(&mut bytes)], &mut beside, flags)?.bytes;
+        let from = from.as_fd();
+        // A socket that waits for a time is interrupted when its process has stood still.
+        let mut receive = || rustix::net::recvmsg(from, &mut [IoSliceMut::new(&mut bytes)], &mut beside, flags);
+        let got = retry_on_intr(&mut receive)?.bytes;
         if got == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

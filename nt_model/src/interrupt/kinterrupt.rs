@@ -65,10 +65,11 @@ impl Machine {
         let machine = self.arc();
         let ConnectRequest { routine, context, level, .. } = *request;
         let connected = self.connect_interrupt(&line, level, move |_| {
-            machine.call_interrupt_routine("interrupt routine", || {
+            let claimed = machine.call_interrupt_routine("interrupt routine", || {
                 // CAST: a BOOLEAN is the low byte of the return register.
                 callback::invoke(routine, [object, context]) as u8 != 0
-            })
+            });
+            claimed.unwrap_or(false)
         });
         match connected {
             Some(interrupt) => {

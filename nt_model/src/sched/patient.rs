@@ -84,6 +84,7 @@ fn lived() -> u64 {
 /// As [`RealScheduler`], but that the time in which the whole process did not run hardly counts.
 #[derive(Debug)]
 pub struct PatientScheduler {
+    /// The same threads, and the performance counter.
     threads: RealScheduler,
     /// [`lived`] when the machine was started.
     boot: u64,
@@ -99,7 +100,8 @@ impl PatientScheduler {
     pub fn aged(age: Duration) -> Self {
         // The beat has begun long before: below its beginning there is no time.
         let boot = lived().wrapping_sub(u64::try_from(age.as_nanos()).unwrap_or(0));
-        Self { threads: RealScheduler::new(), boot }
+        let now = Instant::now();
+        Self { threads: RealScheduler::since(now.checked_sub(age).unwrap_or(now)), boot }
     }
 }
 
@@ -113,6 +115,11 @@ impl Scheduler for PatientScheduler {
     #[inline]
     fn now(&self) -> Ticks {
         lived().wrapping_sub(self.boot) / 100
+    }
+
+    #[inline]
+    fn counter(&self) -> Ticks {
+        self.threads.now()
     }
 
     fn park(&self, slot: &Slot, deadline: Option<Ticks>) -> bool {
@@ -179,6 +186,13 @@ mod tests {
             assert!(now >= last && now <= time, "{now} after {last}, at {time}");
             last = now;
         }
+    }
+
+    #[test]
+    fn the_counter_is_never_behind_the_clock() {
+        let sched = PatientScheduler::aged(Duration::from_secs(5));
+        let now = sched.now();
+        assert!((now..now + 5_000 * TICKS_PER_MS).contains(&sched.counter()));
     }
 
     #[test]
