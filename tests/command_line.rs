@@ -412,6 +412,19 @@ fn the_list_of_cases_can_be_a_file() {
     assert_eq!(cases[0]["id"], "CL-01");
 }
 
+#[test]
+fn the_list_of_jobs_can_be_a_file() {
+    let json = tempfile::NamedTempFile::new().expect("a file");
+    let path = json.path().display().to_string();
+    let output = fencepost(&["tdr", "--list", "--json", &path]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let value: Value = serde_json::from_slice(&std::fs::read(json.path()).expect("read")).expect("JSON");
+    let jobs = value["jobs"].as_array().expect("jobs");
+    assert_eq!((jobs.len(), &jobs[0]["id"], &jobs[0]["cases"][0]), (11, &"claim".into(), &"TE-01".into()));
+    assert!(jobs[0]["kit"][0].as_str().is_some_and(|name| name.starts_with("TDR2 - ")), "{}", jobs[0]);
+    refused(&fencepost(&["tdr", "--list", "--json", "/no-such-folder/x.json"]), "cannot write into /no-such-folder");
+}
+
 /// What a setting is called a fault for is a value that injects one: not its default.
 #[test]
 fn the_default_of_a_fault_is_none() {

@@ -28,7 +28,7 @@ pub struct Arguments {
     family: Family,
     #[command(flatten)]
     settings: Settings,
-    /// Write the results to this file
+    /// Write the results, or with --list the jobs, to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -86,6 +86,32 @@ struct Report {
     results: Vec<Verdict>,
 }
 
+/// What `--list` writes.
+#[derive(Serialize)]
+struct List {
+    schema: u32,
+    requirement: &'static str,
+    jobs: Vec<Listed>,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    id: &'static str,
+    name: &'static str,
+    criterion: &'static str,
+    source: &'static str,
+    kit: &'static [&'static str],
+    published: &'static str,
+    cases: &'static [&'static str],
+}
+
+impl Listed {
+    fn of(job: &Job) -> Self {
+        let Job { id, name, criterion, source, kit, published, .. } = *job;
+        Self { id, name, criterion, source, kit, published, cases: cases(id) }
+    }
+}
+
 impl Arguments {
     /// The jobs that are named.
     fn jobs(&self) -> Result<Vec<&'static Job>> {
@@ -104,12 +130,16 @@ impl Arguments {
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let settings = arguments.settings.checked()?;
     let jobs = arguments.jobs()?;
-    if arguments.list {
-        print!("{REQUIREMENT}\n\n{}", list(&jobs));
-        return Ok(true);
-    }
     if let Some(path) = &arguments.json {
         check_writable(path)?;
+    }
+    if arguments.list {
+        print!("{REQUIREMENT}\n\n{}", list(&jobs));
+        if let Some(path) = &arguments.json {
+            let jobs = jobs.iter().map(|job| Listed::of(job)).collect();
+            write_json(path, &List { schema: 1, requirement: REQUIREMENT, jobs })?;
+        }
+        return Ok(true);
     }
     let form = arguments.mode.form()?;
     let wished = settings.iter().find(|(name, _)| name.eq_ignore_ascii_case("MaxRung"));
