@@ -437,6 +437,21 @@ fn the_default_of_a_fault_is_none() {
     }
 }
 
+/// Without test signing the driver has the default of a setting that begins with `Fault`; the others are the GPU's.
+#[test]
+fn a_fault_that_the_driver_ignores_is_called_so() {
+    let faults = ["--setting", "FaultWedgeAt=3", "--setting", "PreemptInBuffers=0"];
+    for command in [&["scenario", "CL-01"][..], &["tdr", "claim", "--setting", "MaxRung=0"]] {
+        let play = |extra: &[&str]| text(&fencepost(&[command, &["--native"], &faults, extra].concat()).stdout);
+        let said = play(&["--windows", "no-test-signing"]);
+        assert!(said.contains("Windows: no-test-signing\n"), "{said}");
+        assert!(said.contains("faults that are injected: PreemptInBuffers=0\n"), "{said}");
+        assert!(said.contains("ignores, since this Windows has no test signing: FaultWedgeAt=3\n"), "{said}");
+    }
+    let said = text(&fencepost(&[&["scenario", "CL-01", "--native"], &faults[..]].concat()).stdout);
+    assert!(said.contains("faults that are injected: FaultWedgeAt=3, PreemptInBuffers=0\n"), "{said}");
+}
+
 #[test]
 fn the_results_of_cases_say_under_what_they_were_played() {
     let json = tempfile::NamedTempFile::new().expect("a file");

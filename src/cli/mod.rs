@@ -16,7 +16,7 @@ mod tdr;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use dxgkrnl_model::personality::Windows;
+use dxgkrnl_model::personality::{Personality, Windows};
 use fencepost::setting::{Assignment, companions, each_once, of_ours};
 use fencepost::world::{Form, Images};
 use kmd_core::setting_values::Part;
@@ -118,13 +118,25 @@ impl Settings {
     }
 }
 
-/// The settings that inject a fault, in words; `None` without any. The default of each injects none.
-fn faults(settings: &[Assignment]) -> Option<String> {
+/// Says which settings inject a fault, and which would but do nothing under this Windows, since it runs no code that is
+/// signed for tests. The default of each injects none.
+fn say_faults(windows: Windows, settings: &[Assignment]) {
     let of = |name: &str| fencepost::setting::find(name).filter(|setting| setting.part == Part::Fault);
     let injects = |name: &str, value| of(name).is_some_and(|setting| setting.default != value);
-    let faults: Vec<_> = settings.iter().filter(|(name, value)| injects(name, *value)).collect();
-    let words: Vec<_> = faults.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    (!words.is_empty()).then(|| words.join(", "))
+    let mut personality = Personality::default();
+    windows.apply(&mut personality);
+    let faults = settings.iter().filter(|(name, value)| injects(name, *value));
+    let (done, ignored): (Vec<_>, Vec<_>) = faults
+        .partition(|(name, _)| personality.test_signing || of(name).is_some_and(|of| !of.name.starts_with("Fault")));
+    let told = |faults: Vec<&Assignment>| {
+        faults.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
+    };
+    if !done.is_empty() {
+        println!("faults that are injected: {}", told(done));
+    }
+    if !ignored.is_empty() {
+        println!("faults that the driver ignores, since this Windows has no test signing: {}", told(ignored));
+    }
 }
 
 /// Says under which Windows and with which settings a run begins, where it is not the default.

@@ -1,6 +1,6 @@
 //! `scenario`: conformance cases.
 
-use super::{Family, Mode, Settings, advise, check_writable, faults, write_json};
+use super::{Family, Mode, Settings, advise, check_writable, say_faults, write_json};
 use anyhow::{Result, bail, ensure};
 use clap::{Args, value_parser};
 use dxgkrnl_model::personality::Windows;
@@ -134,9 +134,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     if arguments.family.windows != Windows::Default {
         println!("Windows: {}", arguments.family.windows);
     }
-    if let Some(faults) = faults(settings) {
-        println!("faults that are injected: {faults}");
-    }
+    say_faults(arguments.family.windows, settings);
     if failed != 0 {
         advise(arguments.family.windows, settings);
     }

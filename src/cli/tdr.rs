@@ -1,8 +1,9 @@
 //! `tdr`: the kit's jobs about timeouts.
 
-use super::{Family, Mode, Settings, advise, check_writable, faults, write_json};
+use super::{Family, Mode, Settings, advise, check_writable, say_faults, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
+use dxgkrnl_model::personality::Windows;
 use fencepost::scenario::{LIMIT, Outcome, Stage, Status, all, lowest, run as play};
 use fencepost::tdr::{JOBS, Job, REQUIREMENT, RUNGS, cases, find, list};
 use serde::Serialize;
@@ -170,9 +171,10 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let count = |status| verdicts.iter().filter(|verdict| verdict.status == status).count();
     let (passed, partial) = (count(Ruling::Pass), count(Ruling::Partial));
     let (failed, skipped) = (count(Ruling::Fail), count(Ruling::Skip));
-    if let Some(faults) = faults(settings) {
-        println!("faults that are injected: {faults}");
+    if arguments.family.windows != Windows::Default {
+        println!("Windows: {}", arguments.family.windows);
     }
+    say_faults(arguments.family.windows, settings);
     if failed != 0 {
         advise(arguments.family.windows, settings);
     }
