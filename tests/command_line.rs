@@ -499,6 +499,7 @@ fn arguments_are_checked_before_anything_is_built() {
         (&["check", "out/fencepost.sys"], true),
         (&["check", "other.sys"], false),
         (&["soak", "resets"], true),
+        (&["soak", "readings", "--seeds", "0"], true),
         (&["fuzz", "rings"], true),
         (&["fuzz", "engine"], false),
         (&["decode", "x.bin"], false),
@@ -517,6 +518,10 @@ fn arguments_are_checked_before_anything_is_built() {
         &["bench", "nothing"],
         &["demo", "--setting", "NoSuchSetting=1"],
         &["soak", "resets", "--rung", "1,1"],
+        &["soak", "resets", "--seeds", "0"],
+        &["scenario", "NF", "--json", "/no-such-folder/x.json"],
+        &["tdr", "--json", "/"],
+        &["demo", "--json", "/no-such-folder/x.json"],
         &["fuzz", "nothing"],
     ] {
         let output = fencepost(&[&["--only-check"], arguments].concat());

@@ -66,6 +66,7 @@ impl Arguments {
             ensure!(!self.rung[..at].contains(rung), "rung {rung} is given twice");
         }
         wanted(self)?;
+        ensure!(self.seeds != 0 || self.name == Name::Readings, "no seed is left to play");
         Ok(!self.mode.native)
     }
 }
@@ -191,7 +192,6 @@ fn many(arguments: &Arguments) -> Result<bool> {
 /// Plays a storm on each rung from each seed; `play` returns what it was and how it went.
 fn storms(arguments: &Arguments, rungs: &[u32], play: &dyn Fn(&Stage) -> (String, Result<()>)) -> Result<bool> {
     let wanted = wanted(arguments)?;
-    ensure!(arguments.seeds != 0, "no seed is left to play");
     let form = arguments.mode.form()?;
     let (mut passed, mut failed) = (0, 0);
     for rung in rungs {

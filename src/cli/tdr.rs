@@ -123,6 +123,7 @@ impl Arguments {
     /// Checks the arguments. Returns whether the image files run.
     pub fn check(&self) -> Result<bool> {
         self.settings.checked()?;
+        self.json.as_deref().map_or(Ok(()), check_writable)?;
         self.jobs()?;
         Ok(!self.list && !self.mode.native)
     }
