@@ -473,6 +473,13 @@ fn a_setting_reaches_the_cases() {
     assert!(text(&output.stdout).contains("DXG-CAPS-FLIP"), "{}", text(&output.stdout));
 }
 
+#[test]
+fn a_standard_output_that_takes_nothing_is_a_sentence() {
+    let full = std::fs::File::create("/dev/full").expect("Linux has it");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
+    refused(&command.args(["tdr", "--list"]).stdout(full).output().expect("it runs"), "No space left on device");
+}
+
 /// Without a name the groups are shown, which are no success.
 #[test]
 fn a_scenario_without_a_name_shows_the_groups() {

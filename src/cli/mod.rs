@@ -180,13 +180,18 @@ fn image_folder() -> PathBuf {
 /// The exit status of a program whose reader went away, as of one that SIGPIPE ends.
 const READER_GONE: i32 = 141;
 
-/// Ends the process in silence when standard output has no reader any more (`./x demo | head`): `println!` panics then.
-fn end_without_reader() {
+/// Ends the process where standard output takes nothing: `println!` panics then. In silence when it has no reader any
+/// more (`./x demo | head`), else with a sentence, as for any file that cannot be written.
+fn end_without_output() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload_as_str().unwrap_or_default();
-        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
-            std::process::exit(READER_GONE);
+        if let Some(why) = text.strip_prefix("failed printing to stdout: ") {
+            if why.contains("Broken pipe") {
+                std::process::exit(READER_GONE);
+            }
+            eprintln!("fencepost: cannot write to standard output: {why}");
+            std::process::exit(2);
         }
         usual(panic);
     }));
@@ -194,7 +199,7 @@ fn end_without_reader() {
 
 /// Carries out what the arguments say.
 pub fn main() -> ExitCode {
-    end_without_reader();
+    end_without_output();
     let Arguments { only_check, command } = Arguments::parse();
     let done = if only_check {
         command.check().map(|images| {
