@@ -23,7 +23,8 @@ pub(super) fn masks(stage: &Stage) -> Played {
             let all = packet_resets(scene);
             let last = all.get(round).context("a reset")?;
             same("what was reset", last.what, What::PacketEngine { node: *node })?;
-            ensure!(last.has(|step| *step == Step::Dependents(1 << node)), "{last}");
+            let asked = last.has(|step| *step == Step::Dependents(1 << node));
+            ensure!(asked, "node {node} was not asked about, or its answer is not its own bit alone: {last}");
         }
         same("questions", scene.calls("DxgkDdiQueryDependentEngineGroup"), nodes.len() as u64)
     })
