@@ -84,6 +84,16 @@ fn one_corrupted_packet_makes_the_demo_fail() {
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
 }
 
+/// A driver without resets of engines: the adapter's is not called an engine's.
+#[test]
+fn the_demo_tells_the_adapters_reset_from_an_engines() {
+    let (output, _, _folder) = demo("--native", &["--setting", "PerEngineTdr=0", "--setting", "MaxRung=0"]);
+    let said = text(&output.stdout);
+    let counts: Vec<_> = said.lines().filter(|line| line.contains(" resets ")).collect();
+    assert!(said.contains("the adapter was reset where an engine was to be"), "{said}");
+    assert!(matches!(&counts[..], [e, a] if e.ends_with(" 0") && a.ends_with(" 1")), "{counts:?}");
+}
+
 #[test]
 fn a_missing_picture_is_a_sentence_and_leaves_nothing() {
     let (output, json, folder) = demo("--native", &["--png", "/nonexistent/cat.png"]);
