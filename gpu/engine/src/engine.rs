@@ -423,7 +423,7 @@ impl<H: Host> Core<H> {
                 if core::mem::replace(&mut self.resets, resets) != resets
                     && !gpu.mutation.is(Mutation::HeldKeepsReports)
                 {
-                    // It held for an engine's reset when that of the adapter came.
+                    // Behind the adapter's reset, and whatever it held for before that.
                     self.forget_lost(gpu, true);
                 }
                 if node.phase() == Phase::Held && !node.run(&gpu.mutation) {
@@ -500,8 +500,9 @@ impl<H: Host> Core<H> {
         }
         self.scratch.let_go();
         self.waking.clear();
-        // What the OS takes as over is not reported behind the reset.
-        self.forget_lost(gpu, node.loses_everything.load(Ordering::Acquire));
+        // What the OS takes as over is not reported behind the reset. Nothing is reported before the node runs again, and
+        // behind the adapter's reset that forgets the rest.
+        self.forget_lost(gpu, false);
         self.stuck = None;
         self.cool();
         self.watch.clear();
