@@ -63,7 +63,6 @@ use crate::queue::{ParkedFence, Queue};
 use crate::reports::Reports;
 use crate::schedule::Schedule;
 use crate::shared::{Shared, try_box};
-use crate::slots::SlotId;
 use crate::stream::Burst;
 use crate::tlb::Tlb;
 use crate::trace::Event;
@@ -123,7 +122,7 @@ struct Core<H: Host> {
     /// Packets had the last turn, and queues have the next.
     queues_next: bool,
     /// The process of the packet that a reset took off the engine, unless the OS takes it as over by itself.
-    cut_off: Option<SlotId>,
+    cut_off: bool,
     /// An execution state for the next packet.
     spare: Option<Box<Exec<FenceRef<H>>>>,
     wedged: bool,
@@ -246,7 +245,7 @@ impl<H: Host> Core<H> {
             looks_again: false,
             running: None,
             queues_next: false,
-            cut_off: None,
+            cut_off: false,
             spare: Some(try_box(Exec::new())?),
             wedged: false,
             stuck: None,
@@ -494,7 +493,7 @@ impl<H: Host> Core<H> {
     /// A reset: lets go of what runs. Its queue is lost if it was in the middle of something.
     fn hold(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
         if let Some(running) = self.running.take() {
-            self.cut_off = Some(running.packet.context.space.process.slot);
+            self.cut_off = true;
             // The next packet has its place: nothing is allocated behind a reset.
             self.spare = Some(running.exec);
         }
