@@ -71,6 +71,8 @@ use super::{Played, Raw, Scenario, Scene, Setup, Stage, portable, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::{Recovery, Step, What};
 use nt_model::rules::Violation;
+use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 const ARTICLE: &str = "TDR changes in Windows 8, calling sequence";
 
@@ -535,6 +537,46 @@ fn victim(stage: &Stage) -> u32 {
 /// Time-outs of a tenth, and engines that do not come off command buffers.
 fn stubborn() -> Setup {
     Setup::default().quick_tdr().setting("PreemptInBuffers", 0)
+}
+
+/// TdrDelay in milliseconds, each where the machine was too busy for the one before.
+const DELAYS: [u64; 3] = [200, 1_000, 5_000];
+
+/// For how long work ran, at most, that is to be shorter than TdrDelay, and whether that was too long.
+pub(super) struct Watch {
+    /// TdrDelay.
+    pub delay: Duration,
+    since: Cell<Instant>,
+    /// Work was late.
+    pub late: Cell<bool>,
+}
+
+impl Watch {
+    /// Work begins now, or later.
+    fn begin(&self) {
+        self.since.set(Instant::now());
+    }
+
+    /// It has ended.
+    fn end(&self) {
+        self.late.set(self.late.get() || self.since.get().elapsed() >= self.delay);
+    }
+}
+
+/// Plays what has its say only where this thread ends work before TdrDelay is over: on a machine that keeps it from a
+/// processor for as long, again with a longer one. Whatever fails where no work was late, and with the last delay,
+/// fails.
+pub(super) fn in_time(stage: &Stage, setup: impl Fn() -> Setup, play: impl Fn(&Scene, &Watch) -> Played) -> Played {
+    for (at, milliseconds) in DELAYS.into_iter().enumerate() {
+        let delay = Duration::from_millis(milliseconds);
+        let watch = Watch { delay, since: Cell::new(Instant::now()), late: Cell::new(false) };
+        let setup = setup().windows(|windows| windows.tdr.delay = milliseconds * dxgkrnl_model::personality::MS);
+        let played = stage.play(setup, |scene| play(scene, &watch));
+        if played.is_ok() || !watch.late.get() || at + 1 == DELAYS.len() {
+            return played.with_context(|| format!("TdrDelay {milliseconds} ms"));
+        }
+    }
+    Ok(())
 }
 
 /// A process that has opened the first adapter.
