@@ -505,6 +505,12 @@ pub(super) const CASES: &[Scenario] = &[
         play: faults::told,
     },
     Scenario {
+        id: "TE-96",
+        title: "paging takes its node from a packet after a slice of its own, which is shorter than that of a context",
+        source: "GPU preemption (paging commands go before any others on the engine)",
+        play: paging::short_slice,
+    },
+    Scenario {
         id: "TE-63",
         title: "the portable part of the kit's job of a long packet with a timeout",
         source: "WHLK, Long Running packet (TDR)",

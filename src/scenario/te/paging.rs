@@ -9,7 +9,7 @@ use super::{Hog, client, is_lost, stubborn};
 use crate::wrap::{copy, machine, own, record};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{PacketEvent, Reason, Step, What};
-use dxgkrnl_model::personality::MS;
+use dxgkrnl_model::personality::{MS, SECOND};
 use gpu_wire::private::allocation_kind;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -155,6 +155,29 @@ pub(super) fn own_ids(stage: &Stage) -> Played {
             told.values().map(|told| told.len() - 1).sum(),
             again,
         )
+    })
+}
+
+/// A packet has the paging node for as long as it likes, and paging wants it: the node is preempted for that long before
+/// the packet's slice is over, or TdrDelay.
+pub(super) fn short_slice(stage: &Stage) -> Played {
+    let setup = Setup::default().windows(|windows| {
+        windows.preemption.paging_slice = MS;
+        windows.preemption.slice = (600 * SECOND, 600 * SECOND);
+        windows.tdr.delay = 600 * SECOND;
+    });
+    stage.play(setup, |scene| {
+        let (raw, owner) = (client(scene, "long")?, client(scene, "owner")?);
+        let hog = Hog::new(scene, &raw, &[PAGING])?;
+        let room = Room::new(&owner)?;
+        let allocation = room.create(allocation_kind::SYSTEM, 64 << 10)?;
+        room.make_resident(scene, allocation)?;
+        hog.spin(PAGING, 0)?;
+        hog.begins(scene, 0)?;
+        room.map(scene, allocation, 0).context("paging beside a packet that does not end")?;
+        same("the packet has ended", hog.has_ended(0)?, false)?;
+        hog.end(0)?;
+        scene.until("the end of the packet", || hog.has_ended(0))
     })
 }
 
