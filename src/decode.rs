@@ -14,7 +14,7 @@ use std::fmt::Write;
 pub struct Decoded {
     /// The words.
     pub text: String,
-    /// How many bytes of its last section are missing; 0 for a whole blob, and for one that is cut between two sections.
+    /// How many bytes of its last section are missing; 0 for a whole blob, and for one that is cut between two.
     pub missing: usize,
 }
 

@@ -51,8 +51,8 @@ impl Journal {
         }
     }
 
-    /// Ends a recovery. Returns the texts of those that are to be told of now: in the order in which they began, so that
-    /// one which ends inside of another comes behind that.
+    /// Ends a recovery. Returns the texts of those that are to be told of now: in the order in which they began, so
+    /// that one which ends inside of another comes behind that.
     fn end(&self, number: usize) -> Vec<String> {
         let mut kept = self.list.lock();
         let at = number.checked_sub(kept.gone);

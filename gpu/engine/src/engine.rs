@@ -121,7 +121,7 @@ struct Core<H: Host> {
     running: Option<Running<H>>,
     /// Packets had the last turn, and queues have the next.
     queues_next: bool,
-    /// The process of the packet that a reset took off the engine, unless the OS takes it as over by itself.
+    /// A reset took a packet off the engine, unless the OS takes it as over by itself.
     cut_off: bool,
     /// An execution state for the next packet.
     spare: Option<Box<Exec<FenceRef<H>>>>,
@@ -499,8 +499,8 @@ impl<H: Host> Core<H> {
         }
         self.scratch.let_go();
         self.waking.clear();
-        // What the OS takes as over is not reported behind the reset. Nothing is reported before the node runs again, and
-        // behind the adapter's reset that forgets the rest.
+        // What the OS takes as over is not reported behind the reset. Nothing is reported before the node runs again,
+        // and behind the adapter's reset that forgets the rest.
         self.forget_lost(gpu, false);
         self.stuck = None;
         self.cool();
