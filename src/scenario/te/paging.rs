@@ -158,8 +158,8 @@ pub(super) fn own_ids(stage: &Stage) -> Played {
     })
 }
 
-/// A packet has the paging node for as long as it likes, and paging wants it: the node is preempted for that long before
-/// the packet's slice is over, or TdrDelay.
+/// A packet has the paging node for as long as it likes, and paging wants it: the node is preempted for that long
+/// before the packet's slice is over, or TdrDelay.
 pub(super) fn short_slice(stage: &Stage) -> Played {
     let setup = Setup::default().windows(|windows| {
         windows.preemption.paging_slice = MS;
