@@ -14,7 +14,7 @@ use std::fmt::Write;
 pub struct Decoded {
     /// The words.
     pub text: String,
-    /// How many bytes are missing at the end; 0 for a whole blob.
+    /// How many bytes of its last section are missing; 0 for a whole blob, and for one that is cut between two.
     pub missing: usize,
 }
 
@@ -24,6 +24,8 @@ const DAMAGED: &str = "this is no debug blob that a driver of this version wrote
 const HEADER: usize = 8 + 8 + 6 * 8;
 /// The most words that a section has.
 const MOST: usize = 4096;
+/// The number in [`WHY`] of a blob without a node that timed out.
+const WHY_NONE: u64 = 4;
 /// Types of recoveries (`DXGK_TDR_TYPE`), by number.
 const TYPES: [&str; 14] = [
     "none was said",
@@ -77,6 +79,9 @@ pub fn decode(blob: &[u8]) -> Result<Decoded> {
         end += 8 + there * 8;
         missing += section.missing * 8;
         tell(&section, &mut text)?;
+        if section.kind == kind::GUILTY && section.word(0) == WHY_NONE {
+            tell_who_answers_not(rest, &mut text);
+        }
     }
     ensure!(!first, "{DAMAGED}: it has no head");
     // What a debugger writes may have the whole buffer, whose end the driver left alone: a word that does not fit, too.
@@ -91,6 +96,14 @@ pub fn decode(blob: &[u8]) -> Result<Decoded> {
         text.0.push_str("(the blob ends here)\n");
     }
     Ok(Decoded { text: text.0, missing })
+}
+
+/// Where no node timed out, the whole adapter did: for the sake of engines that answer no more, if there are any.
+fn tell_who_answers_not(rest: &[u8], text: &mut Text) {
+    let nodes = sections(rest).filter(|section| section.kind == kind::NODE && section.word(3) == 1);
+    for node in nodes {
+        text.line("  answers no more", &format!("node {}", node.word(0)));
+    }
 }
 
 /// Returns whether a section of that kind may have so many words, whether they are there or not. Of a kind that this
@@ -329,6 +342,25 @@ mod tests {
         writer.section(99, 2, [1, 2]);
         let used = writer.used();
         buffer[..used].to_vec()
+    }
+
+    /// The adapter is reset since an engine does not answer: no node timed out, and the blob says which one it is.
+    #[test]
+    fn engines_that_answer_no_more_are_named_where_no_node_timed_out() {
+        assert_eq!(WHY[usize::try_from(WHY_NONE).unwrap()], "no node timed out");
+        let told = |why, wedged| {
+            let mut buffer = [0; 512];
+            let mut writer = Writer::new(&mut buffer);
+            writer.section(kind::HEAD, 6, [0x117, 9, NO_NODE, 0, 0, 2]);
+            writer.section(kind::GUILTY, 3, [why, 0, 0]);
+            writer.section(kind::NODE, 10, [0; 10]);
+            writer.section(kind::NODE, 10, [1, 0, 0, wedged, 0, 0, 0, 0, 0, 0]);
+            decode(&buffer).unwrap().text
+        };
+        let named = "guilty                  no node timed out\n  answers no more       node 1\n";
+        assert!(told(WHY_NONE, 1).contains(named), "{}", told(WHY_NONE, 1));
+        assert!(!told(WHY_NONE, 0).contains("answers no more"));
+        assert!(!told(0, 1).contains("answers no more"));
     }
 
     fn blob() -> Vec<u8> {

@@ -84,6 +84,16 @@ fn one_corrupted_packet_makes_the_demo_fail() {
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
 }
 
+/// A driver without resets of engines: the adapter's is not called an engine's.
+#[test]
+fn the_demo_tells_the_adapters_reset_from_an_engines() {
+    let (output, _, _folder) = demo("--native", &["--setting", "PerEngineTdr=0", "--setting", "MaxRung=0"]);
+    let said = text(&output.stdout);
+    let counts: Vec<_> = said.lines().filter(|line| line.contains(" resets ")).collect();
+    assert!(said.contains("the adapter was reset where an engine was to be"), "{said}");
+    assert!(matches!(&counts[..], [e, a] if e.ends_with(" 0") && a.ends_with(" 1")), "{counts:?}");
+}
+
 #[test]
 fn a_missing_picture_is_a_sentence_and_leaves_nothing() {
     let (output, json, folder) = demo("--native", &["--png", "/nonexistent/cat.png"]);
@@ -412,6 +422,19 @@ fn the_list_of_cases_can_be_a_file() {
     assert_eq!(cases[0]["id"], "CL-01");
 }
 
+#[test]
+fn the_list_of_jobs_can_be_a_file() {
+    let json = tempfile::NamedTempFile::new().expect("a file");
+    let path = json.path().display().to_string();
+    let output = fencepost(&["tdr", "--list", "--json", &path]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let value: Value = serde_json::from_slice(&std::fs::read(json.path()).expect("read")).expect("JSON");
+    let jobs = value["jobs"].as_array().expect("jobs");
+    assert_eq!((jobs.len(), &jobs[0]["id"], &jobs[0]["cases"][0]), (11, &"claim".into(), &"TE-01".into()));
+    assert!(jobs[0]["kit"][0].as_str().is_some_and(|name| name.starts_with("TDR2 - ")), "{}", jobs[0]);
+    refused(&fencepost(&["tdr", "--list", "--json", "/no-such-folder/x.json"]), "cannot write into /no-such-folder");
+}
+
 /// What a setting is called a fault for is a value that injects one: not its default.
 #[test]
 fn the_default_of_a_fault_is_none() {
@@ -422,6 +445,21 @@ fn the_default_of_a_fault_is_none() {
         assert_eq!(said.contains("faults that are injected: PreemptInBuffers=0"), named, "{said}");
         assert_eq!(said.contains("faults that are injected"), named, "{said}");
     }
+}
+
+/// Without test signing the driver has the default of a setting that begins with `Fault`; the others are the GPU's.
+#[test]
+fn a_fault_that_the_driver_ignores_is_called_so() {
+    let faults = ["--setting", "FaultWedgeAt=3", "--setting", "PreemptInBuffers=0"];
+    for command in [&["scenario", "CL-01"][..], &["tdr", "claim", "--setting", "MaxRung=0"]] {
+        let play = |extra: &[&str]| text(&fencepost(&[command, &["--native"], &faults, extra].concat()).stdout);
+        let said = play(&["--windows", "no-test-signing"]);
+        assert!(said.contains("Windows: no-test-signing\n"), "{said}");
+        assert!(said.contains("faults that are injected: PreemptInBuffers=0\n"), "{said}");
+        assert!(said.contains("ignores, since this Windows has no test signing: FaultWedgeAt=3\n"), "{said}");
+    }
+    let said = text(&fencepost(&[&["scenario", "CL-01", "--native"], &faults[..]].concat()).stdout);
+    assert!(said.contains("faults that are injected: FaultWedgeAt=3, PreemptInBuffers=0\n"), "{said}");
 }
 
 #[test]
@@ -443,6 +481,13 @@ fn a_setting_reaches_the_cases() {
     let output = fencepost(&["scenario", "ST-02", "--native", "--setting", "FlipCaps=0"]);
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
     assert!(text(&output.stdout).contains("DXG-CAPS-FLIP"), "{}", text(&output.stdout));
+}
+
+#[test]
+fn a_standard_output_that_takes_nothing_is_a_sentence() {
+    let full = std::fs::File::create("/dev/full").expect("Linux has it");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
+    refused(&command.args(["tdr", "--list"]).stdout(full).output().expect("it runs"), "No space left on device");
 }
 
 /// Without a name the groups are shown, which are no success.
@@ -471,6 +516,7 @@ fn arguments_are_checked_before_anything_is_built() {
         (&["check", "out/fencepost.sys"], true),
         (&["check", "other.sys"], false),
         (&["soak", "resets"], true),
+        (&["soak", "readings", "--seeds", "0"], true),
         (&["fuzz", "rings"], true),
         (&["fuzz", "engine"], false),
         (&["decode", "x.bin"], false),
@@ -489,6 +535,10 @@ fn arguments_are_checked_before_anything_is_built() {
         &["bench", "nothing"],
         &["demo", "--setting", "NoSuchSetting=1"],
         &["soak", "resets", "--rung", "1,1"],
+        &["soak", "resets", "--seeds", "0"],
+        &["scenario", "NF", "--json", "/no-such-folder/x.json"],
+        &["tdr", "--json", "/"],
+        &["demo", "--json", "/no-such-folder/x.json"],
         &["fuzz", "nothing"],
     ] {
         let output = fencepost(&[&["--only-check"], arguments].concat());

@@ -35,6 +35,18 @@ pub struct Job {
     pub portable: Option<&'static Portable>,
 }
 
+/// A job can say nothing, since the machine kept this thread from a processor for as long as `TdrDelay`.
+#[derive(Clone, Copy, Debug)]
+pub struct TooBusy;
+
+impl std::fmt::Display for TooBusy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the machine is too busy: a buffer that was to be short ran for TdrDelay")
+    }
+}
+
+impl std::error::Error for TooBusy {}
+
 /// The part of a job that calls of user mode show.
 #[derive(Debug)]
 pub struct Portable {
@@ -45,7 +57,7 @@ pub struct Portable {
     /// It asks the OS for resets (`D3DKMT_ESCAPE_TDRDBGCTRL`), of which the last is the adapter's, and every process on
     /// the adapter loses its devices: for machines of a laboratory.
     pub forces: bool,
-    /// Plays it.
+    /// Plays it; an error is [`TooBusy`] where it can say nothing.
     pub play: fn(&dyn System) -> Result<()>,
 }
 

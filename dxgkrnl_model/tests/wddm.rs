@@ -85,7 +85,7 @@ fn an_engine_that_comes_back_slowly_is_reset_once() {
 #[test]
 fn every_form_of_the_driver() {
     // A form, and what shows that it made a difference.
-    let forms: [(&str, Form, &str); 17] = [
+    let forms: [(&str, Form, &str); 18] = [
         ("memory for each allocation", |o| o.pages_of_its_own = true, "packet"),
         ("cross-adapter resources", |o| o.cross_adapter = true, "cross adapter"),
         ("fences at chosen addresses", |o| o.fence_range = true, "fence range"),
@@ -104,6 +104,7 @@ fn every_form_of_the_driver() {
         ),
         ("notified", |o| o.notify = true, "notify work"),
         ("a power component", |o| o.power_component = true, "f-state"),
+        ("suspensions at once", |o| o.suspends_at_once = true, "suspended at once"),
         ("two engines", |o| o.engines = 2, "reset hw engine 1"),
         ("no user-mode submission", |o| o.user_mode = false, "kernel submission"),
         ("no native fences", |o| (o.user_mode, o.native_fences) = (false, false), "kernel submission"),

@@ -27,7 +27,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     print!("{}", decoded.text);
     if decoded.missing != 0 {
         let (there, missing) = (bytes.len(), decoded.missing);
-        eprintln!("fencepost: the blob has {there} bytes, and {missing} are missing: it was cut, or had no more room");
+        eprintln!(
+            "fencepost: the blob has {there} bytes, and at least {missing} are missing: it was cut, or had no more room"
+        );
     }
     Ok(decoded.missing == 0)
 }

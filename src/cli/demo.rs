@@ -1,6 +1,6 @@
 //! `demo`: the driver at work.
 
-use super::{Family, Mode, Settings, advise, check_writable, faults, say_what_is_played, write_json};
+use super::{Family, Mode, Settings, advise, check_writable, say_faults, say_what_is_played, write_json};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use dxgkrnl_model::adapter::Adapter;
@@ -43,6 +43,7 @@ impl Arguments {
     /// Checks the arguments. Returns whether the image files run.
     pub fn check(&self) -> Result<bool> {
         self.settings.checked()?;
+        self.json.as_deref().map_or(Ok(()), check_writable)?;
         Ok(!self.mode.native)
     }
 }
@@ -69,9 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         std::fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?;
     }
     say_what_is_played(arguments.family.windows, settings);
-    if let Some(faults) = faults(settings) {
-        println!("faults that are injected: {faults}");
-    }
+    say_faults(arguments.family.windows, settings);
     let begun = Instant::now();
     let say = |text: &str| println!("[{:5.2} s] {text}", begun.elapsed().as_secs_f64());
     let started = |adapter: &Adapter| {

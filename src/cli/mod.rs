@@ -17,7 +17,7 @@ mod tdr;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
-use dxgkrnl_model::personality::Windows;
+use dxgkrnl_model::personality::{Personality, Windows};
 use fencepost::setting::{Assignment, companions, each_once, of_ours};
 use fencepost::world::{Form, Images};
 use kmd_core::setting_values::Part;
@@ -122,13 +122,25 @@ impl Settings {
     }
 }
 
-/// The settings that inject a fault, in words; `None` without any. The default of each injects none.
-fn faults(settings: &[Assignment]) -> Option<String> {
+/// Says which settings inject a fault, and which would but do nothing under this Windows, since it runs no code that is
+/// signed for tests. The default of each injects none.
+fn say_faults(windows: Windows, settings: &[Assignment]) {
     let of = |name: &str| fencepost::setting::find(name).filter(|setting| setting.part == Part::Fault);
     let injects = |name: &str, value| of(name).is_some_and(|setting| setting.default != value);
-    let faults: Vec<_> = settings.iter().filter(|(name, value)| injects(name, *value)).collect();
-    let words: Vec<_> = faults.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    (!words.is_empty()).then(|| words.join(", "))
+    let mut personality = Personality::default();
+    windows.apply(&mut personality);
+    let faults = settings.iter().filter(|(name, value)| injects(name, *value));
+    let (done, ignored): (Vec<_>, Vec<_>) = faults
+        .partition(|(name, _)| personality.test_signing || of(name).is_some_and(|of| !of.name.starts_with("Fault")));
+    let told = |faults: Vec<&Assignment>| {
+        faults.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
+    };
+    if !done.is_empty() {
+        println!("faults that are injected: {}", told(done));
+    }
+    if !ignored.is_empty() {
+        println!("faults that the driver ignores, since this Windows has no test signing: {}", told(ignored));
+    }
 }
 
 /// Says under which Windows and with which settings a run begins, where it is not the default.
@@ -172,13 +184,18 @@ fn image_folder() -> PathBuf {
 /// The exit status of a program whose reader went away, as of one that SIGPIPE ends.
 const READER_GONE: i32 = 141;
 
-/// Ends the process in silence when standard output has no reader any more (`./x demo | head`): `println!` panics then.
-fn end_without_reader() {
+/// Ends the process where standard output takes nothing: `println!` panics then. In silence when it has no reader any
+/// more (`./x demo | head`), else with a sentence, as for any file that cannot be written.
+fn end_without_output() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload_as_str().unwrap_or_default();
-        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
-            std::process::exit(READER_GONE);
+        if let Some(why) = text.strip_prefix("failed printing to stdout: ") {
+            if why.contains("Broken pipe") {
+                std::process::exit(READER_GONE);
+            }
+            eprintln!("fencepost: cannot write to standard output: {why}");
+            std::process::exit(2);
         }
         usual(panic);
     }));
@@ -186,7 +203,7 @@ fn end_without_reader() {
 
 /// Carries out what the arguments say.
 pub fn main() -> ExitCode {
-    end_without_reader();
+    end_without_output();
     let Arguments { only_check, command } = Arguments::parse();
     let done = if only_check {
         command.check().map(|images| {

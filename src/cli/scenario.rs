@@ -1,6 +1,6 @@
 //! `scenario`: conformance cases.
 
-use super::{Family, Mode, Settings, advise, check_writable, faults, write_json};
+use super::{Family, Mode, Settings, advise, check_writable, say_faults, write_json};
 use anyhow::{Result, bail, ensure};
 use clap::{Args, value_parser};
 use dxgkrnl_model::personality::Windows;
@@ -85,6 +85,7 @@ impl Arguments {
     /// Checks the arguments. Returns whether the image files run.
     pub fn check(&self) -> Result<bool> {
         self.settings.checked()?;
+        self.json.as_deref().map_or(Ok(()), check_writable)?;
         self.cases()?;
         Ok(!self.list && !self.mode.native)
     }
@@ -134,9 +135,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     if arguments.family.windows != Windows::Default {
         println!("Windows: {}", arguments.family.windows);
     }
-    if let Some(faults) = faults(settings) {
-        println!("faults that are injected: {faults}");
-    }
+    say_faults(arguments.family.windows, settings);
     if failed != 0 {
         advise(arguments.family.windows, settings);
     }

@@ -1,6 +1,6 @@
 //! `soak`: runs of hours, for which `./x test` plays a part.
 
-use super::{Mode, Settings, faults};
+use super::{Mode, Settings, say_faults};
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use dxgkrnl_model::personality::Windows;
@@ -66,6 +66,7 @@ impl Arguments {
             ensure!(!self.rung[..at].contains(rung), "rung {rung} is given twice");
         }
         wanted(self)?;
+        ensure!(self.seeds != 0 || self.name == Name::Readings, "no seed is left to play");
         Ok(!self.mode.native)
     }
 }
@@ -123,9 +124,7 @@ fn readings(arguments: &Arguments) -> Result<bool> {
     let played_on = |rung: u32| members.iter().filter(move |windows| is_reached(rung, **windows));
     let rounds: Vec<_> = rungs.flat_map(|rung| played_on(rung).map(move |windows| (rung, windows))).collect();
     println!("{} rounds of the demo and {} cases, {} mode", rounds.len(), cases.len(), form.mode());
-    if let Some(faults) = faults(wanted) {
-        println!("faults that are injected: {faults}");
-    }
+    say_faults(Windows::Default, wanted);
     // CAST: thousands.
     let bar = ProgressBar::new((rounds.len() * cases.len()) as u64);
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {eta} {msg}") {
@@ -193,7 +192,6 @@ fn many(arguments: &Arguments) -> Result<bool> {
 /// Plays a storm on each rung from each seed; `play` returns what it was and how it went.
 fn storms(arguments: &Arguments, rungs: &[u32], play: &dyn Fn(&Stage) -> (String, Result<()>)) -> Result<bool> {
     let wanted = wanted(arguments)?;
-    ensure!(arguments.seeds != 0, "no seed is left to play");
     let form = arguments.mode.form()?;
     let (mut passed, mut failed) = (0, 0);
     for rung in rungs {

@@ -1,8 +1,9 @@
 //! `tdr`: the kit's jobs about timeouts.
 
-use super::{Family, Mode, Settings, advise, check_writable, faults, write_json};
+use super::{Family, Mode, Settings, advise, check_writable, say_faults, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
+use dxgkrnl_model::personality::Windows;
 use fencepost::scenario::{LIMIT, Outcome, Stage, Status, all, lowest, run as play};
 use fencepost::tdr::{JOBS, Job, REQUIREMENT, RUNGS, cases, find, list};
 use serde::Serialize;
@@ -28,7 +29,7 @@ pub struct Arguments {
     family: Family,
     #[command(flatten)]
     settings: Settings,
-    /// Write the results to this file
+    /// Write the results, or with --list the jobs, to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -86,6 +87,32 @@ struct Report {
     results: Vec<Verdict>,
 }
 
+/// What `--list` writes.
+#[derive(Serialize)]
+struct List {
+    schema: u32,
+    requirement: &'static str,
+    jobs: Vec<Listed>,
+}
+
+#[derive(Serialize)]
+struct Listed {
+    id: &'static str,
+    name: &'static str,
+    criterion: &'static str,
+    source: &'static str,
+    kit: &'static [&'static str],
+    published: &'static str,
+    cases: &'static [&'static str],
+}
+
+impl Listed {
+    fn of(job: &Job) -> Self {
+        let Job { id, name, criterion, source, kit, published, .. } = *job;
+        Self { id, name, criterion, source, kit, published, cases: cases(id) }
+    }
+}
+
 impl Arguments {
     /// The jobs that are named.
     fn jobs(&self) -> Result<Vec<&'static Job>> {
@@ -96,6 +123,7 @@ impl Arguments {
     /// Checks the arguments. Returns whether the image files run.
     pub fn check(&self) -> Result<bool> {
         self.settings.checked()?;
+        self.json.as_deref().map_or(Ok(()), check_writable)?;
         self.jobs()?;
         Ok(!self.list && !self.mode.native)
     }
@@ -104,12 +132,16 @@ impl Arguments {
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let settings = arguments.settings.checked()?;
     let jobs = arguments.jobs()?;
-    if arguments.list {
-        print!("{REQUIREMENT}\n\n{}", list(&jobs));
-        return Ok(true);
-    }
     if let Some(path) = &arguments.json {
         check_writable(path)?;
+    }
+    if arguments.list {
+        print!("{REQUIREMENT}\n\n{}", list(&jobs));
+        if let Some(path) = &arguments.json {
+            let jobs = jobs.iter().map(|job| Listed::of(job)).collect();
+            write_json(path, &List { schema: 1, requirement: REQUIREMENT, jobs })?;
+        }
+        return Ok(true);
     }
     let form = arguments.mode.form()?;
     let wished = settings.iter().find(|(name, _)| name.eq_ignore_ascii_case("MaxRung"));
@@ -140,9 +172,10 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let count = |status| verdicts.iter().filter(|verdict| verdict.status == status).count();
     let (passed, partial) = (count(Ruling::Pass), count(Ruling::Partial));
     let (failed, skipped) = (count(Ruling::Fail), count(Ruling::Skip));
-    if let Some(faults) = faults(settings) {
-        println!("faults that are injected: {faults}");
+    if arguments.family.windows != Windows::Default {
+        println!("Windows: {}", arguments.family.windows);
     }
+    say_faults(arguments.family.windows, settings);
     if failed != 0 {
         advise(arguments.family.windows, settings);
     }

@@ -147,6 +147,7 @@ pub fn reported(played: &Played) -> String {
 /// What is worth showing, with names: without doorbells no signals, which nothing counted.
 pub fn counts(played: &Played) -> Vec<(String, String)> {
     let resets = played.report.counts.resets;
+    let adapters: u64 = played.report.adapters.iter().map(|adapter| adapter.adapter_resets).sum();
     [
         ("submissions", Some(submissions(played))),
         ("doorbell rings", Some(rings(played))),
@@ -155,7 +156,8 @@ pub fn counts(played: &Played) -> Vec<(String, String)> {
         ("native fence signals", signals(played)),
         ("interrupts", Some(interrupts(played))),
         ("interrupts suppressed", interrupts_suppressed(played)),
-        ("engine resets", Some(resets)),
+        ("engine resets", Some(resets.saturating_sub(adapters))),
+        ("adapter resets", (adapters != 0).then_some(adapters)),
     ]
     .into_iter()
     .filter_map(|(name, value)| Some((name.to_owned(), value?.to_string())))

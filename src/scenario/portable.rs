@@ -2,13 +2,14 @@
 #![expect(unsafe_code, reason = "entry points of the model are called by name")]
 
 use super::stage::patience;
+use super::te::in_time;
 use super::{Played, Raw, Scene, Setup, Stage};
 use crate::client::Adapter;
 use crate::world::User;
 use anyhow::{Context, Result};
 use dxgkrnl_model::thunks::{address, is_exported};
 use nt_model::{Event, Machine};
-use portable_cases::jobs::{Portable, find};
+use portable_cases::jobs::{Portable, TooBusy, find};
 use portable_cases::submission;
 use portable_cases::{Process, System};
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use wddm_abi::{NTSTATUS, winfn};
 struct World<'a> {
     scene: &'a Scene,
     needs: Option<(&'static str, u32)>,
+    delay: Duration,
 }
 
 /// A process of it.
@@ -43,8 +45,7 @@ impl System for World<'_> {
     }
 
     fn tdr_delay(&self) -> Duration {
-        // `Setup::quick_tdr`.
-        Duration::from_millis(200)
+        self.delay
     }
 
     fn patience(&self) -> Duration {
@@ -105,14 +106,19 @@ impl Process for Inhabitant {
 /// Plays the portable part of a job, on a machine with what it needs.
 fn job(stage: &Stage, id: &str) -> Played {
     let Portable { needs, resets, play, .. } = find(id).and_then(|job| job.portable).context("a portable part")?;
-    let setup = Setup::default().quick_tdr().resets(*resets).setting(needs.0, needs.1);
-    stage.play(setup, |scene| play(&World { scene, needs: Some(*needs) }))
+    let setup = || Setup::default().quick_tdr().resets(*resets).setting(needs.0, needs.1);
+    in_time(stage, setup, |scene, watch| {
+        let played = play(&World { scene, needs: Some(*needs), delay: watch.delay });
+        watch.late.set(played.as_ref().is_err_and(|error| error.is::<TooBusy>()));
+        played
+    })
 }
 
 /// Plays the portable part of a case in a scene that has what it needs.
 pub(super) fn part(scene: &Scene, id: &str) -> Played {
     let case = submission::find(id).context("a portable part")?;
-    (case.play)(&World { scene, needs: case.needs })
+    // `Setup::quick_tdr`.
+    (case.play)(&World { scene, needs: case.needs, delay: Duration::from_millis(200) })
 }
 
 /// What the portable part of a case needs of the machine.

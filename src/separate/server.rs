@@ -189,7 +189,8 @@ impl Separate {
     /// # Errors
     /// As there.
     pub fn hear_for(&self, patience: Duration) -> Result<String> {
-        self.lines.recv_timeout(patience).with_context(|| match self.shared.host.ends(Duration::from_secs(1)) {
+        // Why the channel is empty is told in our words alone.
+        self.lines.recv_timeout(patience).ok().with_context(|| match self.shared.host.ends(Duration::from_secs(1)) {
             true if self.shared.host.was_killed() => {
                 "the machine has ended the client, which did not map what it was told"
             }

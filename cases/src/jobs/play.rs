@@ -1,7 +1,7 @@
 //! The portable parts of the jobs.
 
-use super::Portable;
 use super::hang::{Loop, until};
+use super::{Portable, TooBusy};
 use crate::{Process, System, call};
 use anyhow::{Result, ensure};
 use gpu_wire::NodeOrdinal;
@@ -183,13 +183,23 @@ fn many(system: &dyn System) -> Result<()> {
     let device = process.adapter().device()?;
     let queue = device.queue(0, RING, 0, 0)?;
     let runs = (0..12).map(|_| Loop::new(&device)).collect::<Result<Vec<_>>>()?;
+    // Each begins when the one before it ends.
+    let mut since = Instant::now();
+    let mut late = false;
     for run in &runs {
         queue.run(|list| list.indirect(run.address, run.length))?;
     }
     for run in &runs {
-        run.begins(patience)?;
+        until("the run of a buffer, or the loss of its device", patience, || Ok(run.runs()? || !is_active(&device)?))?;
         std::thread::park_timeout(system.tdr_delay() / 4);
+        let now = Instant::now();
         run.end()?;
+        late |= since.elapsed() >= system.tdr_delay();
+        since = now;
+        if !is_active(&device)? {
+            ensure!(late, "the device is lost");
+            return Err(TooBusy.into());
+        }
     }
     queue.wait(0, Some(patience))?;
     ensure!(is_active(&device)?, "the device is lost");

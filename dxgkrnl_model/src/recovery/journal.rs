@@ -18,6 +18,8 @@ pub(crate) struct Journal {
 struct Kept {
     /// How many are gone.
     gone: usize,
+    /// Recoveries before this one, counted as [`gone`](Self::gone), have ended and been told of.
+    told: usize,
     recoveries: Vec<Recovery>,
 }
 
@@ -49,17 +51,23 @@ impl Journal {
         }
     }
 
-    /// Ends a recovery; its text.
-    fn end(&self, number: usize) -> Option<String> {
+    /// Ends a recovery. Returns the texts of those that are to be told of now: in the order in which they began, so
+    /// that one which ends inside of another comes behind that.
+    fn end(&self, number: usize) -> Vec<String> {
         let mut kept = self.list.lock();
-        let at = number.checked_sub(kept.gone)?;
-        let recovery = kept.recoveries.get_mut(at)?;
-        recovery.is_over = true;
-        Some(recovery.to_string())
+        let at = number.checked_sub(kept.gone);
+        if let Some(recovery) = at.and_then(|at| kept.recoveries.get_mut(at)) {
+            recovery.is_over = true;
+        }
+        let first = kept.told.saturating_sub(kept.gone);
+        let behind = kept.recoveries.get(first..).unwrap_or_default();
+        let texts: Vec<_> = behind.iter().take_while(|one| one.is_over).map(ToString::to_string).collect();
+        kept.told = kept.gone + first + texts.len();
+        texts
     }
 }
 
-/// One recovery that happens. Its end is an event of the adapter's.
+/// One recovery that happens. Its end is an event of the adapter's, behind that of each which began before it.
 pub(super) struct Record<'a> {
     adapter: &'a Adapter,
     number: usize,
@@ -77,8 +85,25 @@ impl<'a> Record<'a> {
 
 impl Drop for Record<'_> {
     fn drop(&mut self) {
-        if let Some(text) = self.adapter.tdr.journal.end(self.number) {
+        for text in self.adapter.tdr.journal.end(self.number) {
             self.adapter.note_event(format!("TDR: {text}"));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recoveries_are_told_of_in_the_order_in_which_they_began() {
+        let journal = Journal::new();
+        let engine = journal.begin(What::PacketEngine { node: 2 }, Reason::Preemption);
+        let adapter = journal.begin(What::Adapter, Reason::Promoted);
+        assert_eq!(journal.end(adapter), Vec::<String>::new());
+        let told = journal.end(engine);
+        assert!(told.len() == 2 && told[0].starts_with("engine") && told[1].starts_with("adapter"), "{told:?}");
+        let next = journal.begin(What::Adapter, Reason::Forced);
+        assert_eq!(journal.end(next).len(), 1);
     }
 }

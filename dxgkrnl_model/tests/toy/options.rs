@@ -31,6 +31,8 @@ pub struct Options {
     pub two_levels: bool,
     /// Engines can be reset one by one.
     pub engine_reset: bool,
+    /// Take a context off the run list in `DxgkDdiSuspendContext` itself, where the engine does not hang.
+    pub suspends_at_once: bool,
     /// Wants to be told of commands that are dropped.
     pub cancel_aware: bool,
     /// A fence write is skipped now and then, as by a chained adapter of a linked set: its log entry has no times.
@@ -87,6 +89,7 @@ impl Default for Options {
             notify: false,
             two_levels: false,
             engine_reset: true,
+            suspends_at_once: false,
             cancel_aware: false,
             narrow: false,
             silent: false,

@@ -147,9 +147,17 @@ win_extern! {
         if toy.is("suspend-status") {
             return STATUS_UNSUCCESSFUL;
         }
-        if let Some(context) = toy.state().contexts.get_mut(&number(arguments.hContext)) {
+        let mut state = toy.state();
+        let hung: Vec<_> = state.engines.iter().map(|own| own.node_hung || own.stopped).collect();
+        if let Some(context) = state.contexts.get_mut(&number(arguments.hContext)) {
+            if toy.options.suspends_at_once && !hung[context.engine] {
+                context.suspended = true;
+                toy.count("suspended at once");
+                return STATUS_SUCCESS;
+            }
             context.suspending = Some(arguments.contextSuspendFence);
         }
+        drop(state);
         toy.poke();
         STATUS_PENDING
     }

@@ -63,7 +63,6 @@ use crate::queue::{ParkedFence, Queue};
 use crate::reports::Reports;
 use crate::schedule::Schedule;
 use crate::shared::{Shared, try_box};
-use crate::slots::SlotId;
 use crate::stream::Burst;
 use crate::tlb::Tlb;
 use crate::trace::Event;
@@ -122,8 +121,8 @@ struct Core<H: Host> {
     running: Option<Running<H>>,
     /// Packets had the last turn, and queues have the next.
     queues_next: bool,
-    /// The process of the packet that a reset took off the engine, unless the OS takes it as over by itself.
-    cut_off: Option<SlotId>,
+    /// A reset took a packet off the engine, unless the OS takes it as over by itself.
+    cut_off: bool,
     /// An execution state for the next packet.
     spare: Option<Box<Exec<FenceRef<H>>>>,
     wedged: bool,
@@ -246,7 +245,7 @@ impl<H: Host> Core<H> {
             looks_again: false,
             running: None,
             queues_next: false,
-            cut_off: None,
+            cut_off: false,
             spare: Some(try_box(Exec::new())?),
             wedged: false,
             stuck: None,
@@ -423,7 +422,7 @@ impl<H: Host> Core<H> {
                 if core::mem::replace(&mut self.resets, resets) != resets
                     && !gpu.mutation.is(Mutation::HeldKeepsReports)
                 {
-                    // It held for an engine's reset when that of the adapter came.
+                    // Behind the adapter's reset, and whatever it held for before that.
                     self.forget_lost(gpu, true);
                 }
                 if node.phase() == Phase::Held && !node.run(&gpu.mutation) {
@@ -494,14 +493,15 @@ impl<H: Host> Core<H> {
     /// A reset: lets go of what runs. Its queue is lost if it was in the middle of something.
     fn hold(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
         if let Some(running) = self.running.take() {
-            self.cut_off = Some(running.packet.context.space.process.slot);
+            self.cut_off = true;
             // The next packet has its place: nothing is allocated behind a reset.
             self.spare = Some(running.exec);
         }
         self.scratch.let_go();
         self.waking.clear();
-        // What the OS takes as over is not reported behind the reset.
-        self.forget_lost(gpu, node.loses_everything.load(Ordering::Acquire));
+        // What the OS takes as over is not reported behind the reset. Nothing is reported before the node runs again,
+        // and behind the adapter's reset that forgets the rest.
+        self.forget_lost(gpu, false);
         self.stuck = None;
         self.cool();
         self.watch.clear();

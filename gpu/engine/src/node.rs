@@ -87,8 +87,6 @@ pub struct Node<H: Host> {
     watching_changes: AtomicU64,
     /// The queue that a reset took off the engine in the middle of its work.
     interrupted: H::Lock<Option<Shared<Queue<H>>>>,
-    /// The reset under way is the adapter's: what the engine has still to report of contexts and queues is over, too.
-    pub loses_everything: AtomicBool,
     /// Adapter resets so far.
     pub(crate) resets: AtomicU64,
     /// Queues and contexts of this node: room that the lists must have.
@@ -146,7 +144,6 @@ impl<H: Host> Node<H> {
             watching_len: AtomicU32::new(0),
             watching_changes: AtomicU64::new(0),
             interrupted: H::Lock::new(None),
-            loses_everything: AtomicBool::new(false),
             resets: AtomicU64::new(0),
             members: Members::new()?,
             flushed: AtomicU64::new(0),

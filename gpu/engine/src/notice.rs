@@ -67,8 +67,6 @@ pub enum Notice {
         fence: u32,
         /// What happened.
         fault: Fault,
-        /// The process's slot.
-        process: SlotId,
     },
     /// The engine asks to change its state (`DXGK_ENGINE_STATE`).
     EngineState {
@@ -96,9 +94,7 @@ impl Notice {
             Self::ContextSuspended { context, fence } => [5, context.pack(), fence, 0, 0],
             Self::PacketCompleted { fence } => [6, fence.into(), 0, 0, 0],
             Self::PacketPreempted { request, completed } => [7, request.into(), completed.into(), 0, 0],
-            Self::PacketFaulted { fence, fault, process } => {
-                [8, fence.into(), encode_fault(fault), fault.address.0, process.pack()]
-            }
+            Self::PacketFaulted { fence, fault } => [8, fence.into(), encode_fault(fault), fault.address.0, 0],
             Self::EngineState { state } => [9, state.into(), 0, 0, 0],
             Self::SchedulingLog => [10, 0, 0, 0, 0],
             Self::EngineHung => [11, 0, 0, 0, 0],
@@ -127,11 +123,7 @@ impl Notice {
             5 => Self::ContextSuspended { context: SlotId::unpack(w[1]), fence: w[2] },
             6 => Self::PacketCompleted { fence: w[1] as u32 },
             7 => Self::PacketPreempted { request: w[1] as u32, completed: w[2] as u32 },
-            8 => Self::PacketFaulted {
-                fence: w[1] as u32,
-                fault: decode_fault(w[2], w[3])?,
-                process: SlotId::unpack(w[4]),
-            },
+            8 => Self::PacketFaulted { fence: w[1] as u32, fault: decode_fault(w[2], w[3])? },
             9 => Self::EngineState { state: w[1] as u32 },
             10 => Self::SchedulingLog,
             11 => Self::EngineHung,
@@ -288,7 +280,7 @@ mod tests {
             Notice::ContextSuspended { context: b, fence: 5 },
             Notice::PacketCompleted { fence: u32::MAX },
             Notice::PacketPreempted { request: 3, completed: 2 },
-            Notice::PacketFaulted { fence: 4, fault, process: a },
+            Notice::PacketFaulted { fence: 4, fault },
             Notice::EngineState { state: 1 },
             Notice::SchedulingLog,
         ];

@@ -198,7 +198,7 @@ fn notify<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, notice: No
             d.NodeOrdinal = node;
             reported(started, node, completed);
         }
-        Notice::PacketFaulted { fence, fault, process } => {
+        Notice::PacketFaulted { fence, fault } => {
             data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_DMA_PAGE_FAULTED;
             let d = data.DmaPageFaulted_mut();
             reported(started, node, fence);
@@ -210,7 +210,7 @@ fn notify<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, notice: No
             d.FaultedVirtualAddress = fault.address.0;
             d.NodeOrdinal = node;
             d.FaultErrorCode = error_code(fault);
-            d.FaultedProcessHandle = slots.handle(process).map_or(core::ptr::null_mut(), pointer);
+            // The fence says whose it was: no process is named, for which there is a flag where the fence is not known.
         }
         Notice::EngineState { state } => {
             data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE;

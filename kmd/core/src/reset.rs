@@ -146,7 +146,6 @@ pub fn is_responsive<P: Platform>(started: &Started<P>, node: NodeOrdinal) -> Re
 /// what they worked on. An engine looks up every 50 µs of work, so that this is soon where its thread runs.
 pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
     for node in nodes::ordinals() {
-        started.gpu.nodes[node.index()].loses_everything.store(true, Ordering::Release);
         started.gpu.command(node.index(), Control::Hold);
         gone::held(irql, started, node);
         if started.gpu.nodes[node.index()].is_wedged() && start::replace_engine(irql, started, node.index()).is_ok() {
@@ -187,7 +186,6 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
 /// Adapter reset, second half: everything runs again.
 pub fn restart_adapter<P: Platform>(_irql: &Passive, started: &Started<P>) {
     for node in nodes::ordinals() {
-        started.gpu.nodes[node.index()].loses_everything.store(false, Ordering::Release);
         started.gpu.command(node.index(), Control::Run);
         raise_again(started, node, Mutation::RestartRaisesNothing);
     }

@@ -9,7 +9,8 @@ use crate::scenario::te::hardware::{controller, force, recovered, unconditional,
 use crate::scenario::{Denied, Played, Raw, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{Reason, Step, What};
-use dxgkrnl_model::personality::TdrSettings;
+use dxgkrnl_model::personality::{MS, TdrSettings};
+use std::time::Duration;
 use wddm_abi::ntstatus::{STATUS_ACCESS_DENIED, STATUS_SUCCESS};
 
 /// What is in local memory.
@@ -43,6 +44,17 @@ pub(super) fn resets(stage: &Stage) -> Played {
             works(scene)
         })?;
     }
+    // Any number that lie further apart than the time.
+    stage
+        .play(Setup::default().resets(7).windows(|windows| windows.tdr.limit_time = 20 * MS), |scene| {
+            let control = controller(scene)?;
+            for _ in 0..7 {
+                same("the escape", force(&control, None), STATUS_SUCCESS)?;
+                std::thread::park_timeout(Duration::from_millis(40));
+            }
+            works(scene)
+        })
+        .context("resets far apart")?;
     // The compute-only form resets engines whatever the setting says, since its guidelines demand it.
     if stage.setting("ComputeOnly") == Some(1) {
         return Ok(());
@@ -165,5 +177,21 @@ pub(super) fn processes(stage: &Stage) -> Played {
         hog.short(node, 0)?;
         scene.until("work of the process that was started again", || hog.has_ended(0))?;
         works(scene)
-    })
+    })?;
+    // Hangs that lie further apart than TdrLimitTime do not add up: each takes longer than that.
+    let setup = Setup::default().quick_tdr().setting("PreemptInBuffers", 0).resets(3);
+    let setup = setup.windows(|windows| (windows.tdr.process_limit, windows.tdr.limit_time) = (1, 20 * MS));
+    stage
+        .play(setup, |scene| {
+            let process = raw(scene)?;
+            for round in 0..3 {
+                let hog = Hog::new(scene, &process, &[node])?;
+                hog.spin(node, 0)?;
+                scene.until("the loss of the device", || Ok(!hog.is_active()?))?;
+                recovered(scene, round + 1)?;
+            }
+            same("the process is blocked", process.process.is_blocked(), false)?;
+            works(scene)
+        })
+        .context("hangs far apart")
 }

@@ -61,16 +61,24 @@ pub(super) fn not_preemptible(stage: &Stage) -> Played {
 /// Packets of a quarter of TdrDelay each, six times TdrDelay in all.
 pub(super) fn large_payload(stage: &Stage) -> Played {
     let node = victim(stage);
-    stage.play(super::stubborn(), |scene| {
+    super::in_time(stage, super::stubborn, |scene, watch| {
         let raw = client(scene, "many")?;
         let hog = Hog::new(scene, &raw, &[node])?;
+        // Each begins when the one before it ends.
+        watch.begin();
         for slot in 0..24 {
             hog.spin(node, slot)?;
         }
         for slot in 0..24 {
-            hog.begins(scene, slot)?;
-            std::thread::park_timeout(Duration::from_millis(50));
+            scene.until("the run of a packet, or the loss of its device", || {
+                Ok(hog.has_begun(slot)? || !hog.is_active()?)
+            })?;
+            std::thread::park_timeout(watch.delay / 4);
+            let now = Instant::now();
             hog.end(slot)?;
+            watch.end();
+            watch.since.set(now);
+            ensure!(hog.is_active()?, "the device is lost with packet {slot}");
         }
         scene.until("the last packet", || hog.has_ended(23))?;
         ensure!(hog.is_active()?, "the device is lost");

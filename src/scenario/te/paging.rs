@@ -6,12 +6,14 @@ use super::super::rig::Rig;
 use super::super::{Played, Setup, Stage, same};
 use super::packets::submitted;
 use super::{Hog, client, is_lost, stubborn};
-use crate::wrap::{copy, own, record};
+use crate::wrap::{copy, machine, own, record};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{PacketEvent, Reason, Step, What};
-use dxgkrnl_model::personality::MS;
+use dxgkrnl_model::personality::{MS, SECOND};
 use gpu_wire::private::allocation_kind;
 use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 use wddm_abi::{
     D3DKMT_DEVICEEXECUTION_STATE, DRIVER_INITIALIZATION_DATA, DXGKARG_RESETENGINE, DXGKARG_SUBMITCOMMANDVIRTUAL,
     HANDLE, NTSTATUS,
@@ -36,6 +38,28 @@ crate::decorate! {
         record!(args).LastAbortedFenceId = NEWEST.get();
         status
     }
+}
+
+crate::decorate! {
+    /// Notes the flag `Resubmission` of each paging packet that the driver is given, for [`flags`].
+    notes_flags: DxgkDdiSubmitCommandVirtual(adapter: HANDLE, args: *const DXGKARG_SUBMITCOMMANDVIRTUAL) -> NTSTATUS {
+        let given = copy!(args);
+        if given.Flags.Paging() && given.NodeOrdinal == PAGING {
+            let id = given.SubmissionFenceId;
+            flags(|known| known.entry(id).or_default().push(given.Flags.Resubmission()));
+        }
+        own!(DxgkDdiSubmitCommandVirtual(adapter, args))
+    }
+}
+
+/// The flags of paging packets by their ids, each time that they came.
+type Flags = BTreeMap<u32, Vec<bool>>;
+
+/// By machine.
+static FLAGS: Mutex<BTreeMap<usize, Flags>> = Mutex::new(BTreeMap::new());
+
+fn flags<R>(f: impl FnOnce(&mut Flags) -> R) -> R {
+    f(FLAGS.lock().unwrap_or_else(PoisonError::into_inner).entry(machine()).or_default())
 }
 
 thread_local! {
@@ -105,7 +129,7 @@ pub(super) fn own_ids(stage: &Stage) -> Played {
         windows.preemption.slice = (0, MS / 10);
         windows.preemption.in_flight = 8;
     });
-    stage.play(setup, |scene| {
+    stage.play(setup.with_driver(notes_flags), |scene| {
         let (raw, owner) = (client(scene, "long")?, client(scene, "owner")?);
         let hog = Hog::new(scene, &raw, &[PAGING])?;
         let room = Room::new(&owner)?;
@@ -122,7 +146,38 @@ pub(super) fn own_ids(stage: &Stage) -> Played {
         judge(&journal)?;
         let again = journal.iter().filter_map(submitted).filter(|(_, paging, again)| *paging && *again).count();
         ensure!(again > 0, "no paging packet came back");
-        Ok(())
+        // What the driver was told: that a packet comes back each time but the first.
+        let told = scene.world.os.run(|| flags(|known| known.clone()));
+        let wrong = |(_, told): &(&u32, &Vec<bool>)| told.iter().enumerate().any(|(time, again)| *again != (time > 0));
+        ensure!(!told.iter().any(|entry| wrong(&entry)), "flags by id: {:x?}", told.iter().find(wrong));
+        same(
+            "paging packets that the driver was told to come back",
+            told.values().map(|told| told.len() - 1).sum(),
+            again,
+        )
+    })
+}
+
+/// A packet has the paging node for as long as it likes, and paging wants it: the node is preempted for that long
+/// before the packet's slice is over, or TdrDelay.
+pub(super) fn short_slice(stage: &Stage) -> Played {
+    let setup = Setup::default().windows(|windows| {
+        windows.preemption.paging_slice = MS;
+        windows.preemption.slice = (600 * SECOND, 600 * SECOND);
+        windows.tdr.delay = 600 * SECOND;
+    });
+    stage.play(setup, |scene| {
+        let (raw, owner) = (client(scene, "long")?, client(scene, "owner")?);
+        let hog = Hog::new(scene, &raw, &[PAGING])?;
+        let room = Room::new(&owner)?;
+        let allocation = room.create(allocation_kind::SYSTEM, 64 << 10)?;
+        room.make_resident(scene, allocation)?;
+        hog.spin(PAGING, 0)?;
+        hog.begins(scene, 0)?;
+        room.map(scene, allocation, 0).context("paging beside a packet that does not end")?;
+        same("the packet has ended", hog.has_ended(0)?, false)?;
+        hog.end(0)?;
+        scene.until("the end of the packet", || hog.has_ended(0))
     })
 }
 

@@ -27,12 +27,12 @@ impl<H: Host> Core<H> {
     /// Behind a reset: ends the packet that it has cut off, as one that did what it must not. After
     /// `DxgkDdiResetEngine` and an adapter reset there is none: the OS is told its fence, or takes it, as completed.
     pub(super) fn end_cut_off(&mut self, gpu: &Gpu<H>, node: &Node<H>) {
-        if let Some(process) = self.cut_off.take()
+        if core::mem::take(&mut self.cut_off)
             && let Some(fence) = node.packets.with(PacketQueue::complete)
         {
             bump(&node.counters.faults);
             let fault = FaultKind::NotPermitted.into();
-            self.reports.notify(gpu, node, Notice::PacketFaulted { fence, fault, process });
+            self.reports.notify(gpu, node, Notice::PacketFaulted { fence, fault });
             self.answer_preempt(gpu, node);
         }
     }
@@ -103,8 +103,7 @@ impl<H: Host> Core<H> {
             Some(fault) => {
                 bump(&node.counters.faults);
                 node.trace.push(Event::Fault, fault.kind.raw().into());
-                let process = packet.context.space.process.slot;
-                self.reports.notify(gpu, node, Notice::PacketFaulted { fence, fault, process });
+                self.reports.notify(gpu, node, Notice::PacketFaulted { fence, fault });
             }
         }
         self.answer_preempt(gpu, node);

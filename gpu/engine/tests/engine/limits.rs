@@ -34,10 +34,11 @@ fn suspended_without_room(rig: &mut Rig) {
 /// Has the engine of node 0 hold, for its own reset or for that of the adapter.
 fn hold(rig: &mut Rig, is_adapter_reset: bool) {
     let gpu = rig.gpu.clone();
-    gpu.nodes[0].loses_everything.store(is_adapter_reset, Ordering::Release);
     gpu.command(0, Control::Hold);
     while rig.engines[0].step() != Step::Held {}
-    gpu.nodes[0].loses_everything.store(false, Ordering::Release);
+    if is_adapter_reset {
+        gpu.lose_all();
+    }
 }
 
 fn has_suspension(rig: &Rig) -> bool {
@@ -111,11 +112,9 @@ pub fn what_an_engine_held_with_is_over_when_the_adapters_reset_follows() {
         suspended_without_room(&mut rig);
         hold(&mut rig, false);
         if follows {
-            gpu.nodes[0].loses_everything.store(true, Ordering::Release);
             gpu.command(0, Control::Hold);
             assert_eq!(rig.engines[0].step(), Step::Held);
             gpu.lose_all();
-            gpu.nodes[0].loses_everything.store(false, Ordering::Release);
         }
         rig.drain();
         gpu.command(0, Control::Run);
