@@ -168,13 +168,18 @@ fn image_folder() -> PathBuf {
 /// The exit status of a program whose reader went away, as of one that SIGPIPE ends.
 const READER_GONE: i32 = 141;
 
-/// Ends the process in silence when standard output has no reader any more (`./x demo | head`): `println!` panics then.
+/// Ends the process when its standard output takes nothing more, where `println!` panics: in silence when it has no
+/// reader any more (`./x demo | head`), else with a sentence (a full disk).
 fn end_without_reader() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload_as_str().unwrap_or_default();
-        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
-            std::process::exit(READER_GONE);
+        if let Some(error) = text.strip_prefix("failed printing to stdout: ") {
+            if error.contains("Broken pipe") {
+                std::process::exit(READER_GONE);
+            }
+            eprintln!("fencepost: cannot write the results: {error}");
+            std::process::exit(2);
         }
         usual(panic);
     }));
