@@ -29,16 +29,16 @@
 //! - [`Mutation::WatchesDestroyed`], [`Mutation::BelievesWritePointer`], [`Mutation::StarvedKeepsWindows`],
 //!   [`Mutation::RunsWhenFull`], [`Mutation::KernelQueueStays`]: what an engine looks at, keeps or runs between calls.
 //! - [`Mutation::NextRingGoesOn`], [`Mutation::RunsAside`]: what an engine does in a ring comes to no call.
-//! - [`Mutation::LeavesBusyQueue`], [`Mutation::LeavesHeldEngine`]: what is left out is a wait for an engine, behind
-//!   the marks that a call has set.
+//! - [`Mutation::LeavesBusyQueue`], [`Mutation::LeavesRing`], [`Mutation::LeavesHeldEngine`]: what is left out is a
+//!   wait for an engine, behind the marks that a call has set.
 //! - [`Mutation::RestsAreWork`]: what an engine's thread counts comes to nothing but the timer that it waits for.
 //! - [`Mutation::CompletesEarly`]: what comes too early is a callback, as against a look of the engine's thread.
 //! - [`Mutation::ForgetsRefused`]: a packet that is refused and not kept is one for want of memory.
 //! - [`Mutation::BeginsAnew`], [`Mutation::CountsTakenOff`]: where a packet was taken off, the engine alone knows.
 //! - [`Mutation::WakesAllAtOnce`], [`Mutation::HoldForgetsWakes`]: how many queues wait, and are woken by an engine
 //!   between two of its looks, the engine alone knows.
-//! - [`Mutation::ResumesOne`], [`Mutation::KeepsRing`], [`Mutation::RunsInF1`]: which queues an engine is told to look
-//!   at, and where, lies between driver and GPU.
+//! - [`Mutation::ResumesOne`], [`Mutation::KeepsRing`], [`Mutation::RunsInF1`], [`Mutation::ResizeMakesNothingReady`]:
+//!   which queues an engine is told to look at, and where, lies between driver and GPU.
 //! - [`Mutation::FencesRunBack`]: the last fence that was submitted shows in debug information alone.
 //!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
@@ -212,4 +212,8 @@ gpu_word::mutations! {
     KeepsRing = 171,
     /// A notification has the engine look at the queue in F1, too.
     RunsInF1 = 172,
+    /// Who destroys a doorbell does not wait until the engine is off its ring.
+    LeavesRing = 160,
+    /// A queue whose ring is resized is not looked at before its new doorbell is connected.
+    ResizeMakesNothingReady = 161,
 }
