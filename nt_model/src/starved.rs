@@ -8,9 +8,9 @@ use std::ffi::OsString;
 use crate::kernel::Machine;
 
 impl Machine {
-    /// Returns whether a thread of this process was ready to run for all of `time`, in units of 100 ns, and the host had
-    /// no processor for it. Takes so long. `false` where the scheduler decides who runs, and where the host does not
-    /// say.
+    /// Returns whether a thread of this process was ready to run for all of `time`, in units of 100 ns, and the host
+    /// had no processor for it. Takes so long. `false` where the scheduler decides who runs, and where the host does
+    /// not say.
     ///
     /// IRQL: PASSIVE_LEVEL.
     #[track_caller]

@@ -120,7 +120,7 @@ macro_rules! define {
 umd_core::for_each_thunk!(define);
 
 shims! {
-    /// gdi32's functions that the user-mode driver's list lacks: one with more arguments, and one that it only looks for.
+    /// gdi32's functions beside that list: one that the user-mode driver only looks for, and one with more arguments.
     table BESIDE;
     fn D3DKMTCreateHwQueueForUserModeSubmission(_m, argument: u64) -> NTSTATUS {
         thunk("D3DKMTCreateHwQueueForUserModeSubmission", &[argument])
