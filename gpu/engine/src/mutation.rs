@@ -37,8 +37,8 @@
 //! - [`Mutation::BeginsAnew`], [`Mutation::CountsTakenOff`]: where a packet was taken off, the engine alone knows.
 //! - [`Mutation::WakesAllAtOnce`], [`Mutation::HoldForgetsWakes`]: how many queues wait, and are woken by an engine
 //!   between two of its looks, the engine alone knows.
-//! - [`Mutation::ResumesOne`], [`Mutation::KeepsRing`], [`Mutation::RunsInF1`], [`Mutation::ResizeMakesNothingReady`]:
-//!   which queues an engine is told to look at, and where, lies between driver and GPU.
+//! - [`Mutation::ResumesOne`], [`Mutation::KeepsRing`], [`Mutation::RunsInF1`]: which queues an engine is told to look
+//!   at, and where, lies between driver and GPU.
 //! - [`Mutation::FencesRunBack`]: the last fence that was submitted shows in debug information alone.
 //!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
@@ -214,6 +214,4 @@ gpu_word::mutations! {
     RunsInF1 = 172,
     /// Who destroys a doorbell does not wait until the engine is off its ring.
     LeavesRing = 160,
-    /// A queue whose ring is resized is not looked at before its new doorbell is connected.
-    ResizeMakesNothingReady = 161,
 }

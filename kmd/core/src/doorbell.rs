@@ -162,7 +162,7 @@ impl<P: Platform> Doorbell<P> {
         let handle = made.inspect_err(|_| {
             queue.doorbells.with(|doorbells| doorbells.remove(key));
         })?;
-        if resizes && !started.gpu.mutation.is(Mutation::ResizeMakesNothingReady) {
+        if resizes {
             // What is left in the old ring goes on, whether or not the new doorbell is connected.
             started.gpu.make_ready(&queue.engine);
         }

@@ -53,7 +53,7 @@ fn by_thunks(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// What is left in the old ring, whose wait was met while the queue had no doorbell, runs without a connection.
+/// What the old ring has published while the queue had no doorbell runs without a connection.
 fn unconnected(scene: &Scene) -> Played {
     let raw = raw(scene)?;
     let room = Room::new(&raw)?;
@@ -61,14 +61,15 @@ fn unconnected(scene: &Scene) -> Played {
     let old = RingQueue::connected(scene, &room, 0, 4096)?;
     let first = old.submit_through(&[store(memory.gpu + 64, 7)])?;
     old.wait(scene, first)?;
-    old.submit_through(&[Encoded::fence_wait(GpuVa(gate.gpu), 1)])?;
-    let last = old.submit_through(&[store(memory.gpu, 1)])?;
     old.destroy_bell()?;
-    raw.signal_cpu(room.device, &[(gate.handle, 1)])?;
+    let last = old.record(&[Encoded::fence_wait(GpuVa(gate.gpu), 1), store(memory.gpu, 1)])?;
+    old.publish()?;
     std::thread::park_timeout(Duration::from_millis(20));
-    same("progress without a doorbell", old.progress()?, first)?;
     let connections = scene.calls("DxgkDdiConnectDoorbell");
     let new = old.resized(scene, 8192)?;
+    new.tell(last)?;
+    same("progress before the wait is met", new.progress()?, first)?;
+    raw.signal_cpu(room.device, &[(gate.handle, 1)])?;
     new.wait(scene, last)?;
     same("what the old ring stored", raw.load(memory.cpu)?, 1)?;
     same("connections", scene.calls("DxgkDdiConnectDoorbell"), connections)
