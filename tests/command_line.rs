@@ -78,6 +78,28 @@ fn the_demo_holds_in_image_mode() {
     }
 }
 
+/// The user-mode driver's file sees what its gdi32 exports, in a process of its own as well.
+#[test]
+fn the_demo_holds_where_the_doorbell_calls_are_newer_ones() {
+    let modes = if has_images() { &["--image", "--native"][..] } else { &["--native"] };
+    for mode in modes {
+        let (output, json, _folder) = demo(mode, &["--windows", "w28000"]);
+        assert_eq!(output.status.code(), Some(0), "{mode}: {}{}", text(&output.stdout), text(&output.stderr));
+        let json = json.expect("a JSON file");
+        assert_eq!((&json["doorbell_rings"], &json["picture_right"]), (&0.into(), &true.into()), "{mode}: {json}");
+    }
+}
+
+#[test]
+fn a_full_disk_behind_the_standard_output_is_a_sentence() {
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    for arguments in [&["scenario", "DB-03", "--native"][..], &["scenario", "--list"], &["inf"], &["bench", "--list"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
+        let output = command.args(arguments).stdout(full()).output().expect("it runs");
+        refused(&output, "cannot write the results: No space left on device");
+    }
+}
+
 #[test]
 fn one_corrupted_packet_makes_the_demo_fail() {
     let (output, _, _folder) = demo("--native", &["--setting", "FaultCorruptPacket=200"]);

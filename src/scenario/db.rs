@@ -33,10 +33,13 @@ pub(super) use idle::idle_queue;
 pub use room::{ABORT, KernelQueue, Memory, NOTIFY, RETRY, RingQueue, Room};
 pub(super) use room::{CONNECTED, HardwareQueue};
 
+use super::stuck::Stuck;
 use super::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, portable, same};
 use anyhow::{Context, ensure};
 use gpu_wire::packet::{Encoded, Store};
 use nt_model::MapError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED};
 use wddm_abi::{D3DKMT_CREATE_DOORBELL, DXGK_MAX_DOORBELL_SIZE_BYTES, NTSTATUS};
 
@@ -140,7 +143,7 @@ const OWN: &[Scenario] = &[
     },
     Scenario {
         id: "DB-20",
-        title: "destroying a connected doorbell disconnects it first",
+        title: "destroying a connected doorbell disconnects it first, and waits until no engine is in its ring",
         source: "DxgkDdiDestroyDoorbell; User-mode work submission, Normal process termination",
         play: destroy_connected,
     },
@@ -350,6 +353,7 @@ fn secondary(stage: &Stage) -> Played {
 }
 
 fn destroy_connected(stage: &Stage) -> Played {
+    destroy_amid(stage).context("an engine is in the middle of a packet of the ring")?;
     stage.play(Setup::default().setting("PhysicalDoorbells", 1).setting("IdleMilliseconds", 0), |scene| {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;
@@ -382,6 +386,33 @@ fn destroy_connected(stage: &Stage) -> Played {
         let progress = other.submit_through(&[])?;
         other.wait(scene, progress)?;
         same("the first's progress behind a resumption", queue.progress()?, 1)
+    })
+}
+
+/// User mode may free the ring behind the destruction: no engine is in it by then.
+fn destroy_amid(stage: &Stage) -> Played {
+    const HELD: Duration = Duration::from_millis(300);
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let memory = room.memory(scene, 4096)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let progress = queue.submit_through(&[])?;
+        queue.wait(scene, progress)?;
+        let stuck = Stuck::new(scene);
+        queue.submit_through(&[store(memory.gpu, 1)])?;
+        scene.until("an engine that maps the page of a store", || Ok(stuck.has_come()))?;
+        let goes_on = AtomicBool::new(false);
+        let was_held = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::park_timeout(HELD);
+                goes_on.store(true, Ordering::Release);
+                stuck.let_go();
+            });
+            queue.destroy_bell().map(|()| goes_on.load(Ordering::Acquire))
+        })?;
+        ensure!(was_held, "the doorbell is destroyed, and an engine is still in its ring");
+        Ok(())
     })
 }
 

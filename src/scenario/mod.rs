@@ -36,6 +36,7 @@ mod rungs;
 mod setup;
 mod st;
 mod stage;
+mod stuck;
 mod ta;
 mod te;
 mod ws;

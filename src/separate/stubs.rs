@@ -120,8 +120,12 @@ macro_rules! define {
 umd_core::for_each_thunk!(define);
 
 shims! {
-    /// gdi32's one function with more arguments.
-    table SHARE;
+    /// gdi32's functions beside that list: one that the user-mode driver only looks for, and one with more arguments.
+    table BESIDE;
+    fn D3DKMTCreateHwQueueForUserModeSubmission(_m, argument: u64) -> NTSTATUS {
+        thunk("D3DKMTCreateHwQueueForUserModeSubmission", &[argument])
+    }
+
     fn D3DKMTShareObjects(_m, count: u64, objects: u64, attributes: u64, access: u64, handle: u64) -> NTSTATUS {
         thunk("D3DKMTShareObjects", &[count & 0xFFFF_FFFF, objects, attributes, access & 0xFFFF_FFFF, handle])
     }
@@ -162,7 +166,7 @@ shims! {
 
 /// Lets the user-mode driver's file import them: of gdi32, what the machine's has.
 pub fn register(kernel: &Kernel) {
-    for entry in GDI32.iter().chain(SHARE).filter(|entry| ask(Kind::HasExport, &[], entry.name) != 0) {
+    for entry in GDI32.iter().chain(BESIDE).filter(|entry| ask(Kind::HasExport, &[], entry.name) != 0) {
         kernel.register_import("gdi32.dll", entry.name, entry.address);
         let api_set = D3DKMT_EXPORTS.iter().find(|export| export.name == entry.name).and_then(|export| export.api_set);
         if let Some(api_set) = api_set {

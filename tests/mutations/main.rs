@@ -166,6 +166,7 @@ const TABLE: &[(Mutation, &[By])] = &[
     (ResumesOne, &[Cases(&["DB-32"])]),
     (KeepsRing, &[Cases(&["DB-20"])]),
     (RunsInF1, &[Cases(&["DB-70"])]),
+    (LeavesRing, &[Cases(&["DB-20"])]),
     (RestsAreWork, &[Cases(&["DD-22"])]),
     // Packets.
     (ForgetsRefused, &[Engine("packet_room::a_packet_that_is_not_kept_counts_as_completed_behind_the_others")]),

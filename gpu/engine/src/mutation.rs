@@ -29,8 +29,8 @@
 //! - [`Mutation::WatchesDestroyed`], [`Mutation::BelievesWritePointer`], [`Mutation::StarvedKeepsWindows`],
 //!   [`Mutation::RunsWhenFull`], [`Mutation::KernelQueueStays`]: what an engine looks at, keeps or runs between calls.
 //! - [`Mutation::NextRingGoesOn`], [`Mutation::RunsAside`]: what an engine does in a ring comes to no call.
-//! - [`Mutation::LeavesBusyQueue`], [`Mutation::LeavesHeldEngine`]: what is left out is a wait for an engine, behind
-//!   the marks that a call has set.
+//! - [`Mutation::LeavesBusyQueue`], [`Mutation::LeavesRing`], [`Mutation::LeavesHeldEngine`]: what is left out is a
+//!   wait for an engine, behind the marks that a call has set.
 //! - [`Mutation::RestsAreWork`]: what an engine's thread counts comes to nothing but the timer that it waits for.
 //! - [`Mutation::CompletesEarly`]: what comes too early is a callback, as against a look of the engine's thread.
 //! - [`Mutation::ForgetsRefused`]: a packet that is refused and not kept is one for want of memory.
@@ -212,4 +212,6 @@ gpu_word::mutations! {
     KeepsRing = 171,
     /// A notification has the engine look at the queue in F1, too.
     RunsInF1 = 172,
+    /// Who destroys a doorbell does not wait until the engine is off its ring.
+    LeavesRing = 160,
 }

@@ -32,7 +32,8 @@ pub fn queue<P: Platform>(irql: &Passive, started: &Started<P>, queue: &Queue<En
 
 /// Returns when the engine touches no ring of a queue any more that it had before the last change of them.
 pub fn rings<P: Platform>(irql: &Passive, started: &Started<P>, queue: &Queue<EngineHost<P>>) {
-    wait(irql, started, || !started.gpu.is_on(queue) || queue.is_off_rings());
+    let mutation = &started.gpu.mutation;
+    wait(irql, started, || mutation.is(Mutation::LeavesRing) || !started.gpu.is_on(queue) || queue.is_off_rings());
 }
 
 /// Returns when the engine of `node`, which was told to hold or to stop, has let go of everything.

@@ -43,6 +43,7 @@ enum Way {
 }
 
 fn by_thunks(stage: &Stage) -> Played {
+    stage.play(Setup::default(), unconnected).context("a second doorbell that nobody connects")?;
     for way in [Way::Behind, Way::Beside, Way::Plain] {
         for model in super::MODELS {
             let play = |scene: &Scene| resized(scene, way);
@@ -50,6 +51,28 @@ fn by_thunks(stage: &Stage) -> Played {
         }
     }
     Ok(())
+}
+
+/// What the old ring has published while the queue had no doorbell runs without a connection.
+fn unconnected(scene: &Scene) -> Played {
+    let raw = raw(scene)?;
+    let room = Room::new(&raw)?;
+    let (memory, gate) = (room.memory(scene, 4096)?, raw.native_fence(room.device, 0)?);
+    let old = RingQueue::connected(scene, &room, 0, 4096)?;
+    let first = old.submit_through(&[store(memory.gpu + 64, 7)])?;
+    old.wait(scene, first)?;
+    old.destroy_bell()?;
+    let last = old.record(&[Encoded::fence_wait(GpuVa(gate.gpu), 1), store(memory.gpu, 1)])?;
+    old.publish()?;
+    std::thread::park_timeout(Duration::from_millis(20));
+    let connections = scene.calls("DxgkDdiConnectDoorbell");
+    let new = old.resized(scene, 8192)?;
+    new.tell(last)?;
+    same("progress before the wait is met", new.progress()?, first)?;
+    raw.signal_cpu(room.device, &[(gate.handle, 1)])?;
+    new.wait(scene, last)?;
+    same("what the old ring stored", raw.load(memory.cpu)?, 1)?;
+    same("connections", scene.calls("DxgkDdiConnectDoorbell"), connections)
 }
 
 fn resized(scene: &Scene, way: Way) -> Played {

@@ -20,9 +20,11 @@ fn runs_long(scene: &Scene, node: u32, beside: bool) -> Played {
     let (hog, other) = (Hog::new(scene, &raw, &[node])?, Hog::new(scene, &other, &[node])?);
     hog.spin(node, 0)?;
     hog.begins(scene, 0)?;
-    let end = Instant::now() + Duration::from_millis(600);
+    // Three times TdrDelay; longer where the host lets nothing run.
+    let (begun, least, most) = (Instant::now(), Duration::from_millis(600), Duration::from_secs(20));
     let mut rounds = 0;
-    while Instant::now() < end {
+    let is_seen = |rounds| preemptions(scene, node).0 >= 2 && (!beside || rounds >= 2);
+    while begun.elapsed() < least || (!is_seen(rounds) && begun.elapsed() < most) {
         if beside {
             other.short(node, 0)?;
             scene.until("a packet beside a long one", || other.has_ended(0))?;

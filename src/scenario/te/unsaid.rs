@@ -1,68 +1,17 @@
 //! An engine that stops for a reason that the driver does not know.
 
 use super::super::rig::Rig;
-use super::super::{Played, Scene, Setup, Stage, same};
+use super::super::stuck::Stuck;
+use super::super::{Played, Setup, Stage, same};
 use super::hardware::{recovered, works};
 use super::{Hog, client, is_lost, stubborn, victim};
 use crate::decode::decode;
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{Reason, Step, What};
-use nt_model::ThreadKind;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Longer than the driver waits for an engine whose reset it is asked for, and shorter than TdrDdiDelay.
 const LONG: Duration = Duration::from_millis(1500);
-
-/// The thread that is held.
-#[derive(Default)]
-struct State {
-    /// Its number, once it has come.
-    held: Option<u64>,
-    is_over: bool,
-}
-
-/// Holds the first thread of the driver's that maps pages, in the call by which it does so.
-struct Stuck<'a> {
-    scene: &'a Scene,
-    state: Arc<(Mutex<State>, Condvar)>,
-}
-
-impl<'a> Stuck<'a> {
-    fn new(scene: &'a Scene) -> Self {
-        let state = Arc::new((Mutex::new(State::default()), Condvar::new()));
-        let of = state.clone();
-        scene.world.os.kernel().set_at_mapping(Some(Arc::new(move |thread| {
-            if !matches!(thread.kind(), ThreadKind::System | ThreadKind::NativeSystem) {
-                return;
-            }
-            let (state, over) = &*of;
-            let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-            if *state.held.get_or_insert(thread.id()) == thread.id() {
-                let held = over.wait_while(state, |state| !state.is_over);
-                drop(held.unwrap_or_else(PoisonError::into_inner));
-            }
-        })));
-        Self { scene, state }
-    }
-
-    fn has_come(&self) -> bool {
-        self.state.0.lock().unwrap_or_else(PoisonError::into_inner).held.is_some()
-    }
-
-    /// The thread goes on, and no other is held.
-    fn let_go(&self) {
-        self.scene.world.os.kernel().set_at_mapping(None);
-        self.state.0.lock().unwrap_or_else(PoisonError::into_inner).is_over = true;
-        self.state.1.notify_all();
-    }
-}
-
-impl Drop for Stuck<'_> {
-    fn drop(&mut self) {
-        self.let_go();
-    }
-}
 
 /// An engine's thread stays in the kernel, in the middle of a packet. The engine's reset fails; that of the adapter
 /// does not return before the engine has let go, since the OS frees behind it what the engine has mapped. Then work

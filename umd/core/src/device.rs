@@ -17,6 +17,7 @@ use crate::thunks::{Os, Padded, Thunks};
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU32, Ordering};
 use gpu_wire::PAGE_SIZE;
+use wddm_abi::ntstatus::STATUS_DEVICE_REMOVED;
 use wddm_abi::{
     D3DKMT_CREATEDEVICE, D3DKMT_DESTROYDEVICE, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICEPAGEFAULT_STATE,
     D3DKMT_DEVICESTATE_TYPE, D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE,
@@ -107,6 +108,17 @@ impl<T: Thunks> Device<T> {
     /// Whether it is not in error.
     pub fn is_alive(&self) -> bool {
         self.state() == D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ACTIVE
+    }
+
+    /// The device's error, if it is in one, in place of a thunk's.
+    pub(crate) fn blame(&self, error: UmdError) -> UmdError {
+        let UmdError::Thunk { status, .. } = error else { return error };
+        if self.os().mutation.is(Mutation::KnowsOneStatus) && status != STATUS_DEVICE_REMOVED {
+            return error;
+        }
+        let state = self.state();
+        let alive = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ACTIVE;
+        if state == alive { error } else { UmdError::DeviceLost { state } }
     }
 
     /// The page fault that put the device in error.

@@ -40,7 +40,6 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::ops::DerefMut;
 use gpu_wire::NodeOrdinal;
-use wddm_abi::ntstatus::STATUS_DEVICE_REMOVED;
 use wddm_abi::{
     D3DKMT_HANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITCOMMAND, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
     D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE, D3DKMT_SUBMITWAITFORSYNCOBJECTSTOHWQUEUE,
@@ -352,7 +351,7 @@ impl<T: Thunks> KernelLane<T> {
                 os.submit_command(&mut argument)
             }
         };
-        answer.map(|_| ()).map_err(|error| self.blame(error))
+        answer.map(|_| ()).map_err(|error| self.device.blame(error))
     }
 
     /// Has the OS hold back what is submitted from now on.
@@ -378,7 +377,7 @@ impl<T: Thunks> KernelLane<T> {
                 os.wait_for_synchronization_object_from_gpu(&mut argument)
             }
         };
-        answer.map(|_| ()).map_err(|error| self.blame(error))
+        answer.map(|_| ()).map_err(|error| self.device.blame(error))
     }
 
     /// Has the OS signal a monitored fence when everything that was submitted before is done.
@@ -407,18 +406,7 @@ impl<T: Thunks> KernelLane<T> {
                 os.signal_synchronization_object_from_gpu(&mut argument)
             }
         };
-        answer.map(|_| ()).map_err(|error| self.blame(error))
-    }
-
-    /// The device's error, if it is in one, in place of the thunk's.
-    fn blame(&self, error: UmdError) -> UmdError {
-        let removed = matches!(error, UmdError::Thunk { status: STATUS_DEVICE_REMOVED, .. });
-        if self.device.os().mutation.is(Mutation::KnowsOneStatus) && !removed {
-            return error;
-        }
-        let state = self.device.state();
-        let alive = wddm_abi::D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ACTIVE;
-        if state == alive { error } else { UmdError::DeviceLost { state } }
+        answer.map(|_| ()).map_err(|error| self.device.blame(error))
     }
 }
 

@@ -301,7 +301,8 @@ impl<T: Thunks> Queue<T> {
         let Some((fence, _owner)) = self.progress.with(|progress| progress.clone()) else { return Err(self.lost()) };
         let device = &self.device;
         let alive = || if device.is_alive() { Ok(()) } else { Err(UmdError::DeviceLost { state: device.state() }) };
-        wait::sliced(device.os(), fence.object(device.handle()), value, timeout, alive)?;
+        let waited = wait::sliced(device.os(), fence.object(device.handle()), value, timeout, alive);
+        waited.map_err(|error| device.blame(error))?;
         // A reset signals the fence with its largest value, and in the place of one that is gone there is anything:
         // more than was submitted is no progress.
         let last = self.last.load(Ordering::Acquire);

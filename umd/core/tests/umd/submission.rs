@@ -13,7 +13,7 @@ use umd_core::queue::Queue;
 use umd_core::thunks::Thunk;
 use umd_core::wait::Timeout;
 use wddm_abi::D3DKMT_DEVICEEXECUTION_STATE;
-use wddm_abi::ntstatus::STATUS_DEVICE_REMOVED;
+use wddm_abi::ntstatus::{STATUS_DEVICE_REMOVED, STATUS_GRAPHICS_GPU_EXCEPTION_ON_DEVICE};
 
 pub fn memory(device: &Arc<Device<Mock>>) -> Allocation<Mock> {
     let create = Create { size: 65536, kind: Kind::System, shared: false, read_only: false };
@@ -197,6 +197,23 @@ fn a_loss_that_no_fence_tells_of_ends_a_wait_all_the_same() {
     assert_eq!(queue.wait(0, Timeout::INFINITE), Err(UmdError::DeviceLost { state }));
     let time = mock.world().time;
     assert!(time < 1_000_000_000, "{time}");
+}
+
+/// Between the loss and its signals.
+#[test]
+fn a_wait_that_is_refused_names_the_lost_device() {
+    let mock = Mock::new();
+    let device = mock.device();
+    let (queue, memory) = (mock.queue(&device), memory(&device));
+    store(&queue, &memory, 1).unwrap();
+    mock.world().gpu_runs = false;
+    let (thunk, status) = (Thunk::WaitForSynchronizationObjectFromCpu, STATUS_GRAPHICS_GPU_EXCEPTION_ON_DEVICE);
+    mock.world().refuse.push((thunk, status));
+    assert_eq!(queue.wait(0, Timeout::INFINITE), Err(UmdError::Thunk { thunk, status }));
+    let state = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_HUNG;
+    mock.world().state = state;
+    mock.world().refuse.push((thunk, status));
+    assert_eq!(queue.wait(0, Timeout::INFINITE), Err(UmdError::DeviceLost { state }));
 }
 
 #[test]
