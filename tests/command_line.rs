@@ -96,7 +96,7 @@ fn a_full_disk_behind_the_standard_output_is_a_sentence() {
     for arguments in [&["scenario", "DB-03", "--native"][..], &["scenario", "--list"], &["inf"], &["bench", "--list"]] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
         let output = command.args(arguments).stdout(full()).output().expect("it runs");
-        refused(&output, "cannot write the results: No space left on device");
+        refused(&output, "cannot write to standard output: No space left on device");
     }
 }
 

@@ -66,13 +66,6 @@ pub(crate) struct QueueWatch {
     stalled: u32,
 }
 
-/// Between two looks at what the host lets run: 20 ms.
-const SLICE: i64 = 200_000;
-/// So many in a row in which everything ran are enough: an acknowledgement takes two threads' turns.
-const CALM: u32 = 3;
-/// A second.
-const MOST_SLICES: u32 = 50;
-
 /// A context that was asked to leave its run list.
 #[derive(Debug)]
 struct Probe {
@@ -414,18 +407,11 @@ fn judge_probes(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ticks)
     loop {
         resume_acknowledged(adapter);
         let now = adapter.kernel().now();
-        let mut late: Vec<_> = {
+        let late: Vec<_> = {
             let probes = adapter.tdr.probes.lock();
             let late = probes.iter().filter(|probe| now >= probe.since + delay);
             late.map(|probe| probe.context.clone()).collect()
         };
-        if !late.is_empty() {
-            bear_with(adapter, || late.iter().all(|context| !context.is_suspending()));
-            late.retain(|context| context.is_suspending());
-            if late.is_empty() {
-                continue;
-            }
-        }
         let Some(node) = late.iter().map(|context| context.node()).find(|node| !adapter.tdr.is_resetting(*node)) else {
             break;
         };
@@ -483,30 +469,15 @@ pub(crate) fn pass(adapter: &Adapter, gate: Option<&Gate>) {
     }
 }
 
-/// Waits on for what is late while the host has no processors for this process, for a second at most: an engine is a
-/// thread here, and what has not run has not hung.
-///
-/// IRQL: PASSIVE_LEVEL.
-fn bear_with(adapter: &Adapter, came: impl Fn() -> bool) {
-    let mut calm = 0;
-    for _ in 0..MOST_SLICES {
-        if came() || calm == CALM {
-            break;
-        }
-        calm = if adapter.kernel().is_starved(SLICE) { 0 } else { calm + 1 };
-    }
-}
-
 /// Waits for an acknowledgement outside the watch; an engine that owes it for TdrDelay is reset.
 ///
 /// IRQL: PASSIVE_LEVEL.
 pub(crate) fn await_suspension(adapter: &Arc<Adapter>, context: &Arc<HwContext>) {
     let kernel = adapter.kernel();
     let deadline = kernel.now() + adapter.personality().tdr.delay;
-    let is_over = || !context.is_suspending() || !adapter.is_working();
-    if context.changed.wait_for(kernel, Some(deadline), || is_over().then_some(())).is_none() {
-        bear_with(adapter, is_over);
-    }
+    context
+        .changed
+        .wait_for(kernel, Some(deadline), || (!context.is_suspending() || !adapter.is_working()).then_some(()));
     if adapter.is_working() {
         let acknowledged = !context.is_suspending();
         // An engine that hangs may owe it; one that has nothing to do may not.

@@ -132,7 +132,6 @@ pub mod sched;
 pub mod shim;
 mod shims;
 pub mod spinlock;
-mod starved;
 pub mod thread;
 mod thread_base;
 pub mod time;

@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use nt_model::sched::Ticks;
 use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGKARG_RESETHWENGINE, DXGKARG_RESUMEHWENGINE, ntstatus};
 
 use super::journal::Record;
@@ -26,6 +27,8 @@ use crate::rules::tdr::{TDR_GUILTY, TDR_INVALIDATE};
 
 /// Between the reset of an engine and its resumption: a millisecond.
 const SETTLE: i64 = -10_000;
+/// What was held back during a reset is said so soon behind the resumption: 20 ms.
+const HELD_BACK: Ticks = 200_000;
 
 /// Resets the engine of a hardware-scheduled node. `late`: the contexts that owe an acknowledgement; which of them hung
 /// it, and whether another one did, the driver says.
@@ -82,14 +85,9 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     // queue of the node. Where no context is late, the driver or a fault asked for the reset: nothing need have run.
     let let_go = !owed
         || (late.iter().all(|context| !context.is_suspending()) && has_moved(&before, &progress_of(adapter, node)));
-    let named = let_go || invalidated.iter().any(|context| is_among(context, &stuck));
-    adapter.rules().check(&TDR_INVALIDATE, named, || {
-        format!(
-            "node {node}: {} contexts were invalidated, none of the {} without progress is among them",
-            invalidated.len(),
-            stuck.len()
-        )
-    });
+    // One that comes in the call without progress is the reset's own, and not that of an engine that had let go.
+    let still_owed = late.iter().all(|context| context.is_suspending());
+    let mut named = let_go || invalidated.iter().any(|context| is_among(context, &stuck));
     // Time in which an engine that was not stopped would show.
     adapter.kernel().delay_execution(SETTLE);
     super::pass(adapter, adapter.personality().gates.quiet.as_ref());
@@ -104,6 +102,16 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     let resumed = ddi::status(call_ddi!(adapter, DxgkDdiResumeHwEngine(miniport, pointer)));
     record.step(Step::ResumeHwEngine(resumed));
     tdr.set_node(node, NodeState::default());
+    if !named && still_owed && resumed.is_success() {
+        named = have_let_go(adapter, late);
+    }
+    adapter.rules().check(&TDR_INVALIDATE, named, || {
+        format!(
+            "node {node}: {} contexts were invalidated, none of the {} without progress is among them",
+            invalidated.len(),
+            stuck.len()
+        )
+    });
     let mut lost = invalidated;
     if !named {
         lost.extend_from_slice(late);
@@ -123,6 +131,17 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     if !resumed.is_success() && resumed != ntstatus::STATUS_SYSTEM_SHUTDOWN {
         adapter_reset::run(adapter, super::packet::promoted(adapter));
     }
+}
+
+/// Returns whether every late context acknowledges its suspension as soon as its engine is resumed: what the engine said
+/// right before its reset waits in the driver until then, and it ran nothing.
+///
+/// IRQL: PASSIVE_LEVEL.
+fn have_let_go(adapter: &Adapter, late: &[Arc<HwContext>]) -> bool {
+    let kernel = adapter.kernel();
+    let until = Some(kernel.now() + HELD_BACK);
+    late.iter()
+        .all(|context| context.changed.wait_for(kernel, until, || (!context.is_suspending()).then_some(())).is_some())
 }
 
 /// Disconnects the doorbells of a node's queues; how many were connected.

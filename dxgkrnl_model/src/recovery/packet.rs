@@ -80,10 +80,7 @@ pub(super) fn watch(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ti
         let preempting = node.packet.preempting_since();
         if preempting.is_some_and(|since| now >= since + delay) {
             store(adapter, index, PacketWatch::default());
-            super::bear_with(adapter, || node.packet.preempting_since() != preempting);
-            if node.packet.preempting_since() == preempting {
-                recover(adapter, &node, Reason::Preemption);
-            }
+            recover(adapter, &node, Reason::Preemption);
             at(now);
             continue;
         }
