@@ -172,7 +172,7 @@ impl Bed {
         personality.tdr.process_limit = u32::MAX;
         // So are resets forced, by the escape that TdrTestMode allows.
         personality.tdr.test_mode = true;
-        // What is measured by the driver's clock is measured by the host's; and the other clock has a thread that wakes.
+        // What is measured goes by the host's clock; and the other clock has a thread that wakes.
         personality.clock = Clock::Real;
         change(&mut personality);
         let world = World::boot_with(form, personality, settings)?;

@@ -133,8 +133,8 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     }
 }
 
-/// Returns whether every late context acknowledges its suspension as soon as its engine is resumed: what the engine said
-/// right before its reset waits in the driver until then, and it ran nothing.
+/// Returns whether every late context acknowledges its suspension as soon as its engine is resumed: what the engine
+/// said right before its reset waits in the driver until then, and it ran nothing.
 ///
 /// IRQL: PASSIVE_LEVEL.
 fn have_let_go(adapter: &Adapter, late: &[Arc<HwContext>]) -> bool {
