@@ -71,7 +71,8 @@
 //! - **Devices**: registers by [`Machine::add_device_registers`] (every access trapped and emulated), memory by
 //!   [`Machine::add_device_memory`], interrupts by [`InterruptLine`] and [`Machine::connect_interrupt`].
 //! - **Time and threads** go through [`sched`]; with [`sched::seeded::SeededScheduler`] in [`KernelConfig::scheduler`]
-//!   every interleaving is drawn from a seed, recorded and replayable, on a virtual clock.
+//!   every interleaving is drawn from a seed, recorded and replayable, on a virtual clock; with
+//!   [`sched::patient::PatientScheduler`] the clock stands still while the host does, so that no engine hangs by it.
 //! - **Faults**: [`Machine::fail_allocation`] lets the nth allocation of any kind fail.
 //!
 //! # What is where
