@@ -98,9 +98,10 @@ impl PatientScheduler {
 
     /// Time began `age` ago.
     pub fn aged(age: Duration) -> Self {
+        // The counter begins first, so that it is never behind the clock.
+        let now = Instant::now();
         // The beat has begun long before: below its beginning there is no time.
         let boot = lived().wrapping_sub(u64::try_from(age.as_nanos()).unwrap_or(0));
-        let now = Instant::now();
         Self { threads: RealScheduler::since(now.checked_sub(age).unwrap_or(now)), boot }
     }
 }
