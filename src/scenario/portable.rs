@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "entry points of the model are called by name")]
 
 use super::stage::patience;
-use super::te::in_time;
+use super::te::in_time::in_time;
 use super::{Played, Raw, Scene, Setup, Stage};
 use crate::client::Adapter;
 use crate::world::User;

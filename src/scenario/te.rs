@@ -47,6 +47,7 @@ pub(super) mod faults;
 pub(super) mod hardware;
 pub(super) mod held;
 pub(super) mod hog;
+pub(super) mod in_time;
 mod late;
 mod long;
 mod named;
@@ -71,10 +72,6 @@ use super::{Played, Raw, Scenario, Scene, Setup, Stage, portable, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::{Recovery, Step, What};
 use nt_model::rules::Violation;
-use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::time::{Duration, Instant};
 
 const ARTICLE: &str = "TDR changes in Windows 8, calling sequence";
 
@@ -545,73 +542,6 @@ fn victim(stage: &Stage) -> u32 {
 /// Time-outs of a tenth, and engines that do not come off command buffers.
 fn stubborn() -> Setup {
     Setup::default().quick_tdr().setting("PreemptInBuffers", 0)
-}
-
-/// TdrDelay in milliseconds, each where the machine was too busy for the one before.
-const DELAYS: [u64; 3] = [200, 1_000, 5_000];
-
-/// For how long work ran, at most, that is to be shorter than TdrDelay, and whether that was too long.
-pub(super) struct Watch {
-    /// TdrDelay.
-    pub delay: Duration,
-    since: Cell<Instant>,
-    /// Work was late.
-    pub late: Cell<bool>,
-}
-
-impl Watch {
-    /// Work begins now, or later.
-    fn begin(&self) {
-        self.since.set(Instant::now());
-    }
-
-    /// It has ended.
-    fn end(&self) {
-        self.late.set(self.late.get() || self.since.get().elapsed() >= self.delay);
-    }
-}
-
-/// For how long each thread of this process has waited for a processor, in nanoseconds, as Linux counts it.
-pub(super) struct Waits(BTreeMap<OsString, u64>);
-
-impl Waits {
-    /// So far.
-    pub(super) fn now() -> Self {
-        let waited = |entry: std::fs::DirEntry| {
-            let text = std::fs::read_to_string(entry.path().join("schedstat")).ok()?;
-            Some((entry.file_name(), text.split_whitespace().nth(1)?.parse().ok()?))
-        };
-        let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
-        Self(threads.filter_map(waited).collect())
-    }
-
-    /// The longest that one has waited since, in all.
-    pub(super) fn longest_since(&self) -> Duration {
-        let since = |(thread, now): (OsString, u64)| now - self.0.get(&thread).copied().unwrap_or(0).min(now);
-        Duration::from_nanos(Self::now().0.into_iter().map(since).max().unwrap_or(0))
-    }
-}
-
-/// Plays what has its say only where this thread ends work before TdrDelay is over, and where engines have a processor
-/// meanwhile: on a machine that keeps a thread from one for as long, again with a longer delay. Whatever fails where no
-/// thread was kept, and with the last delay, fails.
-pub(super) fn in_time(stage: &Stage, setup: impl Fn() -> Setup, play: impl Fn(&Scene, &Watch) -> Played) -> Played {
-    for (at, milliseconds) in DELAYS.into_iter().enumerate() {
-        let delay = Duration::from_millis(milliseconds);
-        let watch = Watch { delay, since: Cell::new(Instant::now()), late: Cell::new(false) };
-        let setup = setup().windows(|windows| windows.tdr.delay = milliseconds * dxgkrnl_model::personality::MS);
-        let played = stage.play(setup, |scene| {
-            let waits = Waits::now();
-            let played = play(scene, &watch);
-            // Its threads are still there, those of the engines among them.
-            watch.late.set(watch.late.get() || waits.longest_since() >= delay);
-            played
-        });
-        if played.is_ok() || !watch.late.get() || at + 1 == DELAYS.len() {
-            return played.with_context(|| format!("TdrDelay {milliseconds} ms"));
-        }
-    }
-    Ok(())
 }
 
 /// A process that has opened the first adapter.

@@ -2,6 +2,7 @@
 
 use super::super::{Played, Scene, Setup, Stage, same};
 use super::hog::COUNTS;
+use super::in_time::in_time;
 use super::{Hog, client, is_lost, packet_resets, private, victim};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::Preemptions;
@@ -63,7 +64,7 @@ pub(super) fn not_preemptible(stage: &Stage) -> Played {
 /// Packets of a quarter of TdrDelay each, six times TdrDelay in all.
 pub(super) fn large_payload(stage: &Stage) -> Played {
     let node = victim(stage);
-    super::in_time(stage, super::stubborn, |scene, watch| {
+    in_time(stage, super::stubborn, |scene, watch| {
         let raw = client(scene, "many")?;
         let hog = Hog::new(scene, &raw, &[node])?;
         // Each begins when the one before it ends.
@@ -79,7 +80,7 @@ pub(super) fn large_payload(stage: &Stage) -> Played {
             let now = Instant::now();
             hog.end(slot)?;
             watch.end();
-            watch.since.set(now);
+            watch.begin_at(now);
             ensure!(hog.is_active()?, "the device is lost with packet {slot}");
         }
         scene.until("the last packet", || hog.has_ended(23))?;

@@ -1,8 +1,9 @@
 //! Packet nodes: the calling sequence, what is aborted, what comes back.
 
 use super::super::rig::Rig;
-use super::super::{Played, Setup, Stage, same};
-use super::{Hog, aborted, client, in_time, is_lost, only_reset, packet_nodes, packet_resets, stubborn, victim};
+use super::super::{Played, Scene, Setup, Stage, same};
+use super::in_time::{Watch, in_time};
+use super::{Hog, aborted, client, is_lost, only_reset, packet_nodes, packet_resets, stubborn, victim};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{PacketEvent, Reason, Step, What};
 use dxgkrnl_model::personality::{Affinity, MS};
@@ -33,76 +34,72 @@ pub(super) fn masks(stage: &Stage) -> Played {
 /// A packet that never ends, and work of another process on each node meanwhile.
 pub(super) fn spin(stage: &Stage) -> Played {
     let node = victim(stage);
-    in_time(
-        stage,
-        || stubborn().resets(1),
-        |scene, watch| {
-            let (raw, works) = (client(scene, "hangs")?, Rig::open(scene, "works")?);
-            let hog = Hog::new(scene, &raw, &[node])?;
-            let page = works.page()?;
-            // On other nodes work goes on while the node hangs; on the node's own it comes behind the reset.
-            let queues: Vec<_> = (0..2)
-                .map(|node| works.device.queue(node, 64 << 10, FP_QUEUE_KERNEL_MODE, 0))
-                .collect::<Result<_, _>>()?;
-            watch.begin();
-            hog.spin(node, 0)?;
-            hog.begins(scene, 0)?;
-            for (other, queue) in (0..).zip(&queues).filter(|(other, _)| *other != node) {
-                for value in 1..=20 {
-                    queue.run(|list| list.store(page.at(other.into()), value))?;
-                    page.until(scene, "work beside a node that hangs", other.into(), value)?;
-                }
+    let play = |scene: &Scene, watch: &Watch| {
+        let (raw, works) = (client(scene, "hangs")?, Rig::open(scene, "works")?);
+        let hog = Hog::new(scene, &raw, &[node])?;
+        let page = works.page()?;
+        // On other nodes work goes on while the node hangs; on the node's own it comes behind the reset.
+        let queues: Vec<_> =
+            (0..2).map(|node| works.device.queue(node, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)).collect::<Result<_, _>>()?;
+        watch.begin();
+        hog.spin(node, 0)?;
+        hog.begins(scene, 0)?;
+        for (other, queue) in (0..).zip(&queues).filter(|(other, _)| *other != node) {
+            for value in 1..=20 {
+                queue.run(|list| list.store(page.at(other.into()), value))?;
+                page.until(scene, "work beside a node that hangs", other.into(), value)?;
             }
-            watch.end();
-            ensure!(packet_resets(scene).is_empty(), "the reset was there before the others' work");
-            for (other, queue) in (0_u32..).zip(&queues) {
-                queue.run(|list| list.store(page.at(other.into()), 77))?;
-            }
-            is_lost(scene, &hog)?;
-            let hung = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_HUNG;
-            same("the device that hung", hog.state()?, hung)?;
-            for other in 0..2 {
-                page.until(scene, "work behind the reset", other, 77)?;
-            }
-            same("the device beside it", works.device.state()?.execution, 1)?;
-            same("adapter resets", scene.calls("DxgkDdiResetFromTimeout"), 0)?;
-            let recovery = only_reset(scene)?;
-            same("the reason", recovery.reason, Reason::Preemption)?;
-            same("TdrReason", recovery.reason.tdr_reason(), 6)?;
-            let aborted = aborted(&recovery)?;
-            let want = [
-                Step::PreemptionTried(0),
-                Step::TimeoutDetected,
-                Step::Snapshot { completed: 0, submitted: 0, packets: 0 },
-                Step::DpcsFlushed,
-                Step::Dependents(1 << node),
-                Step::EngineStatus(false),
-                Step::DebugInfo(0x141),
-                Step::ResetEngine(STATUS_SUCCESS, aborted),
-                Step::InterruptsEnabled,
-                Step::DevicesLost(1),
-                Step::GivenBack { paging: 0, render: 0 },
-            ];
-            let kinds = |steps: &[Step]| steps.iter().map(discriminant).collect::<Vec<_>>();
-            ensure!(kinds(&recovery.steps) == kinds(&want), "{recovery}");
-            for step in [&want[4], &want[5], &want[6], &want[7], &want[9]] {
-                ensure!(recovery.steps.contains(step), "no {step:?}: {recovery}");
-            }
-            // The driver was called in that order, and the preemption before all of it.
-            let order = [
-                "DxgkDdiPreemptCommand",
-                "DxgkDdiQueryDependentEngineGroup",
-                "DxgkDdiQueryEngineStatus",
-                "DxgkDdiCollectDbgInfo2",
-                "DxgkDdiResetEngine",
-            ];
-            let mut called = scene.journal(&order);
-            called.dedup();
-            let behind = called.len().saturating_sub(order.len());
-            ensure!(called[behind..] == order, "{called:?}");
-            Ok(())
-        },
-    )
+        }
+        watch.end();
+        ensure!(packet_resets(scene).is_empty(), "the reset was there before the others' work");
+        for (other, queue) in (0_u32..).zip(&queues) {
+            queue.run(|list| list.store(page.at(other.into()), 77))?;
+        }
+        is_lost(scene, &hog)?;
+        let hung = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_HUNG;
+        same("the device that hung", hog.state()?, hung)?;
+        for other in 0..2 {
+            page.until(scene, "work behind the reset", other, 77)?;
+        }
+        same("the device beside it", works.device.state()?.execution, 1)?;
+        same("adapter resets", scene.calls("DxgkDdiResetFromTimeout"), 0)?;
+        let recovery = only_reset(scene)?;
+        same("the reason", recovery.reason, Reason::Preemption)?;
+        same("TdrReason", recovery.reason.tdr_reason(), 6)?;
+        let aborted = aborted(&recovery)?;
+        let want = [
+            Step::PreemptionTried(0),
+            Step::TimeoutDetected,
+            Step::Snapshot { completed: 0, submitted: 0, packets: 0 },
+            Step::DpcsFlushed,
+            Step::Dependents(1 << node),
+            Step::EngineStatus(false),
+            Step::DebugInfo(0x141),
+            Step::ResetEngine(STATUS_SUCCESS, aborted),
+            Step::InterruptsEnabled,
+            Step::DevicesLost(1),
+            Step::GivenBack { paging: 0, render: 0 },
+        ];
+        let kinds = |steps: &[Step]| steps.iter().map(discriminant).collect::<Vec<_>>();
+        ensure!(kinds(&recovery.steps) == kinds(&want), "{recovery}");
+        for step in [&want[4], &want[5], &want[6], &want[7], &want[9]] {
+            ensure!(recovery.steps.contains(step), "no {step:?}: {recovery}");
+        }
+        // The driver was called in that order, and the preemption before all of it.
+        let order = [
+            "DxgkDdiPreemptCommand",
+            "DxgkDdiQueryDependentEngineGroup",
+            "DxgkDdiQueryEngineStatus",
+            "DxgkDdiCollectDbgInfo2",
+            "DxgkDdiResetEngine",
+        ];
+        let mut called = scene.journal(&order);
+        called.dedup();
+        let behind = called.len().saturating_sub(order.len());
+        ensure!(called[behind..] == order, "{called:?}");
+        Ok(())
+    };
+    in_time(stage, || stubborn().resets(1), play)
 }
 
 /// Three packets of three processes: the second hangs.

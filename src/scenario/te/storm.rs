@@ -2,16 +2,15 @@
 
 use super::super::rig::Rig;
 use super::super::{Played, Raw, Scene, Setup, Stage, same};
+use super::client;
 use super::hardware::{ACTIVE, controller, force, unconditional};
 use super::hog::{Hog, Loop};
-use super::{Waits, client};
 use crate::decode::decode;
 use crate::fuzz::dice::Dice;
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::{Reason, Step, What};
-use std::cell::Cell;
 use std::time::{Duration, Instant};
-use wddm_abi::ntstatus::{STATUS_IO_TIMEOUT, STATUS_SUCCESS};
+use wddm_abi::ntstatus::STATUS_SUCCESS;
 
 /// The nodes: two ordinary ones, and the paging node.
 const NODES: usize = 3;
@@ -276,37 +275,20 @@ fn round(
 /// # Errors
 /// What was wrong.
 pub fn play(stage: &Stage, storm: Storm) -> Played {
-    let late = Cell::new(false);
-    for _ in 0..LATE {
-        late.set(false);
-        let played = once(stage, storm, &late);
-        if played.is_ok() || !late.get() {
-            return played;
-        }
-    }
-    once(stage, storm, &late)
-}
-
-/// How often a storm is played again on a machine that is too busy for engines to answer.
-const LATE: usize = 3;
-
-fn once(stage: &Stage, storm: Storm, late: &Cell<bool>) -> Played {
     // An engine that is reset while nothing runs on it does not count on packet nodes: those are forced while busy.
     let setup = Setup::default().windows(|windows| windows.tdr.process_limit = u32::MAX);
     let mut happened = 0;
     let setup = setup.resets(storm.engines + storm.adapters).setting("PreemptInBuffers", storm.preempts.into());
     stage
         .play(setup, |scene| {
-            let (waits, control) = (Waits::now(), controller(scene)?);
+            let control = controller(scene)?;
             same("the escape", unconditional(&control), STATUS_SUCCESS)?;
             let mut dice = Dice::new(storm.seed);
             let mut besides = [Load::new(scene, 0)?, Load::new(scene, 1)?];
             let (mut left, mut counts) = ([storm.engines, storm.adapters], Counts::default());
             while left.iter().sum::<u64>() > 0 {
                 let adapter = dice.below(left[0] + left[1]) >= left[0];
-                let round = round((scene, &control), &storm, &mut dice, &mut besides, &mut counts, adapter);
-                late.set(round.is_err() && was_late(scene, &waits));
-                if round? {
+                if round((scene, &control), &storm, &mut dice, &mut besides, &mut counts, adapter)? {
                     left[usize::from(adapter)] -= 1;
                     happened += 1;
                 }
@@ -323,18 +305,6 @@ fn once(stage: &Stage, storm: Storm, late: &Cell<bool>) -> Played {
             Ok(())
         })
         .with_context(|| format!("seed {}, after {happened} resets", storm.seed))
-}
-
-/// For how long the driver waits for an engine that is to let go, before its reset fails.
-const PATIENCE: Duration = Duration::from_millis(500);
-
-/// An engine was late: its reset failed for that, and a thread of this process was kept from a processor for as long as
-/// the driver waits. Then the adapter's reset follows, and every device is lost.
-fn was_late(scene: &Scene, waits: &Waits) -> bool {
-    let late = |step: &Step| {
-        matches!(step, Step::ResetEngine(STATUS_IO_TIMEOUT, _) | Step::ResetHwEngine(STATUS_IO_TIMEOUT, _))
-    };
-    scene.adapter().recoveries().iter().any(|one| one.has(late)) && waits.longest_since() >= PATIENCE
 }
 
 /// A hundred, by the stage's seed: half of them of engines that come off command buffers.
