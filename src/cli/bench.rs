@@ -1,6 +1,6 @@
 //! `bench`: benchmarks, each beside its limit.
 
-use super::{Mode, Settings, check_writable, write_json};
+use super::{Mode, Settings, check_json, write_json};
 use anyhow::{Result, ensure};
 use clap::Args;
 use fencepost::bench::{Benchmark, Effort, Figure, Measured, Options, Verdict, all, load_average, play};
@@ -81,6 +81,7 @@ impl Arguments {
     pub fn check(&self) -> Result<bool> {
         self.settings.checked()?;
         self.chosen()?;
+        check_json(self.json.as_ref())?;
         Ok(!self.list && !self.mode.native)
     }
 }
@@ -94,9 +95,6 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             println!("{}", line(figure));
         }
         return Ok(true);
-    }
-    if let Some(path) = &arguments.json {
-        check_writable(path)?;
     }
     let form = arguments.mode.form()?;
     let (effort, rounds) = if arguments.quick { (Effort::Quick, 1) } else { (Effort::Full, Options::ROUNDS) };

@@ -1,6 +1,6 @@
 //! `check`: the model's verdict on any driver.
 
-use super::{Family, advise, check_writable, checked, say_what_is_played, write_json};
+use super::{Family, advise, check_json, checked, say_what_is_played, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
 use dxgkrnl_model::personality::Windows;
@@ -48,6 +48,7 @@ impl Arguments {
     /// Checks the arguments. Returns whether the driver is ours, by its name, and so one that `./x` builds.
     pub fn check(&self) -> Result<bool> {
         checked(&self.settings)?;
+        check_json(self.json.as_ref())?;
         Ok(self.driver.file_name().is_some_and(|name| name == "fencepost.sys"))
     }
 }
@@ -56,9 +57,6 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let settings = checked(&arguments.settings)?;
     let path = &arguments.driver;
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-    if let Some(path) = &arguments.json {
-        check_writable(path)?;
-    }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let ours = is_ours(&bytes);
     if ours {

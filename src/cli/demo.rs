@@ -1,6 +1,6 @@
 //! `demo`: the driver at work.
 
-use super::{Family, Mode, Settings, advise, check_writable, say_faults, say_what_is_played, write_json};
+use super::{Family, Mode, Settings, advise, check_json, check_writable, say_faults, say_what_is_played, write_json};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use dxgkrnl_model::adapter::Adapter;
@@ -43,7 +43,7 @@ impl Arguments {
     /// Checks the arguments. Returns whether the image files run.
     pub fn check(&self) -> Result<bool> {
         self.settings.checked()?;
-        self.json.as_deref().map_or(Ok(()), check_writable)?;
+        check_json(self.json.as_ref())?;
         Ok(!self.mode.native)
     }
 }

@@ -54,7 +54,8 @@ enum Command {
 }
 
 impl Command {
-    /// Checks what can be checked before anything is built. Returns whether the command runs the image files.
+    /// Checks what can be checked before anything is built, and before it is carried out. Returns whether the command
+    /// runs the image files.
     fn check(&self) -> Result<bool> {
         match self {
             Self::Demo(arguments) => arguments.check(),
@@ -143,11 +144,16 @@ fn say_faults(windows: Windows, settings: &[Assignment]) {
     }
 }
 
-/// Says under which Windows and with which settings a run begins, where it is not the default.
-fn say_what_is_played(windows: Windows, settings: &[Assignment]) {
+/// Says under which Windows a run is, where it is not the default.
+fn say_windows(windows: Windows) {
     if windows != Windows::Default {
         println!("Windows: {windows}");
     }
+}
+
+/// Says under which Windows and with which settings a run begins, where it is not the default.
+fn say_what_is_played(windows: Windows, settings: &[Assignment]) {
+    say_windows(windows);
     if !settings.is_empty() {
         let settings: Vec<_> = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
         println!("settings: {}", settings.join(", "));
@@ -205,16 +211,15 @@ fn end_without_output() {
 pub fn main() -> ExitCode {
     end_without_output();
     let Arguments { only_check, command } = Arguments::parse();
-    let done = if only_check {
-        command.check().map(|images| {
+    let done = command.check().and_then(|images| match only_check {
+        true => {
             if images {
                 println!("images");
             }
-            true
-        })
-    } else {
-        command.run()
-    };
+            Ok(true)
+        }
+        false => command.run(),
+    });
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
@@ -223,6 +228,11 @@ pub fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// [`check_writable`] for what `--json` names, if it is given.
+fn check_json(path: Option<&PathBuf>) -> Result<()> {
+    path.map_or(Ok(()), |path| check_writable(path))
 }
 
 /// Makes sure that a file can be written where `path` says, before a long run.

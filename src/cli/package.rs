@@ -1,6 +1,6 @@
 //! `package`: the signed driver packages.
 
-use super::{check_writable, image_folder, write_json};
+use super::{check_json, image_folder, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
 use fencepost::package::{Certificate, Package, VERSION, make};
@@ -47,7 +47,7 @@ impl Arguments {
     /// Checks what can be checked before the images are built. Returns whether they are wanted.
     pub fn check(&self) -> Result<bool> {
         self.day()?;
-        self.json.as_deref().map_or(Ok(()), check_writable)?;
+        check_json(self.json.as_ref())?;
         Ok(true)
     }
 
@@ -72,7 +72,6 @@ impl Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    arguments.check()?;
     let (images, date) = (image_folder(), arguments.day()?);
     let to = arguments.out.clone().unwrap_or_else(|| images.clone());
     let certificate = Certificate::of(&arguments.certificate())?;

@@ -1,9 +1,8 @@
 //! `scenario`: conformance cases.
 
-use super::{Family, Mode, Settings, advise, check_writable, say_faults, write_json};
+use super::{Family, Mode, Settings, advise, check_json, say_faults, say_windows, write_json};
 use anyhow::{Result, bail, ensure};
 use clap::{Args, value_parser};
-use dxgkrnl_model::personality::Windows;
 use fencepost::scenario::{GROUPS, LIMIT, Outcome, Scenario, Stage, Status, list, run as play, select};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -85,7 +84,7 @@ impl Arguments {
     /// Checks the arguments. Returns whether the image files run.
     pub fn check(&self) -> Result<bool> {
         self.settings.checked()?;
-        self.json.as_deref().map_or(Ok(()), check_writable)?;
+        check_json(self.json.as_ref())?;
         self.cases()?;
         Ok(!self.list && !self.mode.native)
     }
@@ -94,9 +93,6 @@ impl Arguments {
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let settings = arguments.settings.checked()?;
     let cases = arguments.cases()?;
-    if let Some(path) = &arguments.json {
-        check_writable(path)?;
-    }
     if arguments.list {
         print!("{}", list(&cases));
         if let Some(path) = &arguments.json {
@@ -132,9 +128,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             println!("      {}", outcome.reason);
         }
     }
-    if arguments.family.windows != Windows::Default {
-        println!("Windows: {}", arguments.family.windows);
-    }
+    say_windows(arguments.family.windows);
     say_faults(arguments.family.windows, settings);
     if failed != 0 {
         advise(arguments.family.windows, settings);

@@ -1,9 +1,8 @@
 //! `tdr`: the kit's jobs about timeouts.
 
-use super::{Family, Mode, Settings, advise, check_writable, say_faults, write_json};
+use super::{Family, Mode, Settings, advise, check_json, say_faults, say_windows, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
-use dxgkrnl_model::personality::Windows;
 use fencepost::scenario::{LIMIT, Outcome, Stage, Status, all, lowest, run as play};
 use fencepost::tdr::{JOBS, Job, REQUIREMENT, RUNGS, cases, find, list};
 use serde::Serialize;
@@ -34,8 +33,9 @@ pub struct Arguments {
     json: Option<PathBuf>,
 }
 
+/// What is known of a job.
 #[derive(Serialize)]
-struct Verdict {
+struct About {
     id: &'static str,
     name: &'static str,
     criterion: &'static str,
@@ -44,6 +44,19 @@ struct Verdict {
     kit: &'static [&'static str],
     /// What the kit's page says of when they pass.
     published: &'static str,
+}
+
+impl About {
+    fn of(job: &Job) -> Self {
+        let Job { id, name, criterion, source, kit, published, .. } = *job;
+        Self { id, name, criterion, source, kit, published }
+    }
+}
+
+#[derive(Serialize)]
+struct Verdict {
+    #[serde(flatten)]
+    about: About,
     rung: u8,
     status: Ruling,
     /// Its cases that need a higher rung.
@@ -97,20 +110,9 @@ struct List {
 
 #[derive(Serialize)]
 struct Listed {
-    id: &'static str,
-    name: &'static str,
-    criterion: &'static str,
-    source: &'static str,
-    kit: &'static [&'static str],
-    published: &'static str,
+    #[serde(flatten)]
+    about: About,
     cases: &'static [&'static str],
-}
-
-impl Listed {
-    fn of(job: &Job) -> Self {
-        let Job { id, name, criterion, source, kit, published, .. } = *job;
-        Self { id, name, criterion, source, kit, published, cases: cases(id) }
-    }
 }
 
 impl Arguments {
@@ -123,7 +125,7 @@ impl Arguments {
     /// Checks the arguments. Returns whether the image files run.
     pub fn check(&self) -> Result<bool> {
         self.settings.checked()?;
-        self.json.as_deref().map_or(Ok(()), check_writable)?;
+        check_json(self.json.as_ref())?;
         self.jobs()?;
         Ok(!self.list && !self.mode.native)
     }
@@ -132,13 +134,10 @@ impl Arguments {
 pub fn run(arguments: &Arguments) -> Result<bool> {
     let settings = arguments.settings.checked()?;
     let jobs = arguments.jobs()?;
-    if let Some(path) = &arguments.json {
-        check_writable(path)?;
-    }
     if arguments.list {
         print!("{REQUIREMENT}\n\n{}", list(&jobs));
         if let Some(path) = &arguments.json {
-            let jobs = jobs.iter().map(|job| Listed::of(job)).collect();
+            let jobs = jobs.iter().map(|job| Listed { about: About::of(job), cases: cases(job.id) }).collect();
             write_json(path, &List { schema: 1, requirement: REQUIREMENT, jobs })?;
         }
         return Ok(true);
@@ -165,16 +164,13 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             for case in &not_played {
                 println!("      {case}: not played on this rung; needs rung {}", lowest(case).0);
             }
-            let Job { id, name, criterion, source, kit, published, .. } = **job;
-            verdicts.push(Verdict { id, name, criterion, source, kit, published, rung, status, not_played, results });
+            verdicts.push(Verdict { about: About::of(job), rung, status, not_played, results });
         }
     }
     let count = |status| verdicts.iter().filter(|verdict| verdict.status == status).count();
     let (passed, partial) = (count(Ruling::Pass), count(Ruling::Partial));
     let (failed, skipped) = (count(Ruling::Fail), count(Ruling::Skip));
-    if arguments.family.windows != Windows::Default {
-        println!("Windows: {}", arguments.family.windows);
-    }
+    say_windows(arguments.family.windows);
     say_faults(arguments.family.windows, settings);
     if failed != 0 {
         advise(arguments.family.windows, settings);
