@@ -136,7 +136,7 @@ fn what_is_changed_afterwards_is_noticed() {
     assert!(made.verdict(&form).is_err_and(|why| why.contains("fencepost_umd.dll")));
 }
 
-/// A signature of somebody else's is none.
+/// A certificate verifies what was signed by it, and nothing else.
 fn another_certificate_verifies_nothing() {
     let (made, other) = (Made::new(), Made::new());
     for form in FORMS {

@@ -3,6 +3,7 @@
 //! Every "Chosen:" in this crate that a real Windows may decide otherwise is a member here, with the model's choice as
 //! the default. A driver that runs on several personalities does not rest on one reading.
 
+mod clock;
 mod departure;
 pub mod family;
 mod faults;
@@ -14,6 +15,7 @@ mod preemption;
 mod start;
 mod user_mode;
 
+pub use clock::Clock;
 pub use departure::Departure;
 pub use family::Windows;
 pub use faults::{CallbackFault, FaultPlan, Neighbour};
@@ -317,19 +319,6 @@ pub enum FlushEnd {
     Behind,
     /// The address of the last page.
     LastPage,
-}
-
-/// Whose time it is.
-#[derive(Clone, Debug, Default)]
-pub enum Clock {
-    /// Threads of the operating system, and its time but for that in which none of them ran: a host that stands still
-    /// is no engine that hangs.
-    #[default]
-    Patient,
-    /// Threads and time of the operating system: for measuring.
-    Real,
-    /// One thread at a time, chosen from a seed; time is virtual.
-    Seeded(SeededOptions),
 }
 
 /// One Windows. [`Personality::default`] is 24H2 as updated, with hardware scheduling, native fences and user-mode

@@ -322,6 +322,11 @@ pub struct Report {
 }
 
 impl Report {
+    /// Resets of adapters, which are among `counts.resets`.
+    pub fn adapter_resets(&self) -> u64 {
+        self.adapters.iter().map(|adapter| adapter.adapter_resets).sum()
+    }
+
     pub(crate) fn of(shared: &Arc<Shared>) -> Self {
         let _inside = shared.kernel().enter();
         for adapter in shared.adapters().iter().filter(|adapter| adapter.is_started()) {

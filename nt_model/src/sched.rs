@@ -238,13 +238,15 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_ends_a_park() {
-        let sched = RealScheduler::new();
-        let slot = Slot::new(1);
-        slot.bind();
-        let deadline = sched.now() + 2 * TICKS_PER_MS;
-        assert!(!sched.park(&slot, Some(deadline)));
-        assert!(sched.now() >= deadline);
+    fn a_deadline_ends_a_park_and_not_before() {
+        let schedulers: [&dyn Scheduler; 2] = [&RealScheduler::new(), &patient::PatientScheduler::new()];
+        for sched in schedulers {
+            let slot = Slot::new(1);
+            slot.bind();
+            let deadline = sched.now() + 2 * TICKS_PER_MS;
+            assert!(!sched.park(&slot, Some(deadline)));
+            assert!(sched.now() >= deadline, "{sched:?}");
+        }
     }
 
     #[test]

@@ -115,9 +115,8 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, separate: bool, say: &dy
 
     b.does()?;
     let report = world.os.report();
-    let adapters: u64 = report.adapters.iter().map(|adapter| adapter.adapter_resets).sum();
     match report.counts.resets {
-        1 if adapters == 0 => say("node 0 was reset, and process B has its picture"),
+        1 if report.adapter_resets() == 0 => say("node 0 was reset, and process B has its picture"),
         1 => say("the adapter was reset where an engine was to be, and process B has its picture"),
         resets => say(&format!("process B has its picture, after {resets} resets where one was due")),
     }

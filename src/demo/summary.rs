@@ -147,7 +147,7 @@ pub fn reported(played: &Played) -> String {
 /// What is worth showing, with names: without doorbells no signals, which nothing counted.
 pub fn counts(played: &Played) -> Vec<(String, String)> {
     let resets = played.report.counts.resets;
-    let adapters: u64 = played.report.adapters.iter().map(|adapter| adapter.adapter_resets).sum();
+    let adapters = played.report.adapter_resets();
     [
         ("submissions", Some(submissions(played))),
         ("doorbell rings", Some(rings(played))),

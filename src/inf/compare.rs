@@ -273,8 +273,14 @@ fn stamped(inf: &Inf, found: &mut Findings) {
     found.unless(right, DRIVERVER, entry.line, text);
 }
 
-/// Returns whether a text is a date as DriverVer has it, `MM/DD/YYYY`, that has come. Inf2Cat refuses a later one; a
-/// day is left for time zones.
+/// Returns whether a date has come, by the clock of this machine. Inf2Cat refuses a later one; a day is left for time
+/// zones.
+pub fn has_come(date: jiff::civil::Date) -> bool {
+    let tomorrow = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date().tomorrow();
+    tomorrow.is_ok_and(|tomorrow| date <= tomorrow)
+}
+
+/// Returns whether a text is a date as DriverVer has it, `MM/DD/YYYY`, that has come.
 fn is_date(text: &str) -> bool {
     let parts: Vec<_> = text.split('/').collect();
     let [month, day, year] = parts.as_slice() else { return false };
@@ -284,11 +290,7 @@ fn is_date(text: &str) -> bool {
         return false;
     };
     let (Ok(month), Ok(day)) = (i8::try_from(month), i8::try_from(day)) else { return false };
-    let (Ok(year), tomorrow) =
-        (i16::try_from(year), jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date().tomorrow())
-    else {
-        return false;
-    };
+    let Ok(year) = i16::try_from(year) else { return false };
     let Ok(date) = jiff::civil::Date::new(year, month, day) else { return false };
-    year >= 2020 && tomorrow.is_ok_and(|tomorrow| date <= tomorrow)
+    year >= 2020 && has_come(date)
 }

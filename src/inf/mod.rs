@@ -18,6 +18,7 @@ mod table;
 
 use std::fmt;
 
+pub use compare::has_come;
 pub use rules::RULES;
 
 /// A rule of the linter.

@@ -28,7 +28,7 @@ const SHA256: &[u64] = &[2, 16, 840, 1, 101, 3, 4, 2, 1];
 
 /// An attribute whose value is text, authenticated.
 const TEXT: u32 = 0x1001_0001;
-/// A UTCTime.
+/// The tag of a time as two digits of the year, month, day, hours, minutes, seconds and `Z`.
 const UTC_TIME: Tag = Tag { tag_class: TagClass::Universal, tag_number: 23 };
 
 /// A file of a catalog.
@@ -143,7 +143,7 @@ fn indirect(writer: DERWriter<'_>, digest: &Digest) {
             if digest.is_image {
                 oid(kind.next(), IMAGE_DATA);
                 kind.next().write_sequence(|image| {
-                    // The flags of the resources, as every signer writes them, and an empty file name.
+                    // The flags IncludeResources and IncludeImportAddressTable, and an empty file name.
                     image.next().write_bitvec_bytes(&[0xA0], 3);
                     image.next().write_tagged(Tag::context(0), |writer| link(writer, ""));
                 });
@@ -159,7 +159,7 @@ fn indirect(writer: DERWriter<'_>, digest: &Digest) {
     });
 }
 
-/// A link to a file, by a name that nobody reads.
+/// A link to a file. Verification does not read its name.
 fn link(writer: DERWriter<'_>, name: &str) {
     let name: Vec<u8> = name.encode_utf16().flat_map(u16::to_be_bytes).collect();
     writer.write_tagged(Tag::context(2), |writer| {

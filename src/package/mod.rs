@@ -26,7 +26,7 @@ pub use sign::Certificate;
 pub use stamp::stamp;
 
 use crate::demo::picture::write_whole;
-use crate::inf::{Contents, lint};
+use crate::inf::{Contents, has_come, lint};
 use anyhow::{Context, Result, anyhow, ensure};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -99,11 +99,7 @@ pub struct Package {
 /// When an image is missing or of another version, an INF does not hold, a tool fails, a signature does not verify, or
 /// `to` cannot be written.
 pub fn make(images: &Path, to: &Path, date: Date, certificate: &Certificate) -> Result<Vec<Package>> {
-    let tomorrow = jiff::Timestamp::now().to_zoned(TimeZone::UTC).date().tomorrow();
-    ensure!(
-        tomorrow.is_ok_and(|tomorrow| date <= tomorrow),
-        "the date {date} has not come, and Windows' tools refuse it"
-    );
+    ensure!(has_come(date), "the date {date} has not come, and Windows' tools refuse it");
     std::fs::create_dir_all(to).with_context(|| format!("cannot write into {}", to.display()))?;
     FORMS.iter().map(|form| make_one(form, images, to, date, certificate)).collect()
 }

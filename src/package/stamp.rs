@@ -44,13 +44,18 @@ mod tests {
     use super::*;
     use jiff::civil::date;
 
-    const TEMPLATE: &str =
-        "[Version]\r\nDriverVer   =\r\n[Manufacturer]\r\n%P% = A, NT$ARCH$.10.0\r\n[A.NT$ARCH$.10.0]\r\n";
+    const TEMPLATE: &str = "\
+        [Version]\r\nDriverVer   =\r\n\
+        [Manufacturer]\r\n%P% = A, NT$ARCH$.10.0\r\n\
+        [A.NT$ARCH$.10.0]\r\n";
 
     #[test]
     fn date_version_and_architecture_are_put_in_and_nothing_else_changes() {
         let text = stamp(TEMPLATE, date(2026, 3, 9), "32.0.1.2", "amd64");
-        let wanted = "[Version]\r\nDriverVer   = 03/09/2026,32.0.1.2\r\n[Manufacturer]\r\n%P% = A, NTamd64.10.0\r\n[A.NTamd64.10.0]\r\n";
+        let wanted = "\
+            [Version]\r\nDriverVer   = 03/09/2026,32.0.1.2\r\n\
+            [Manufacturer]\r\n%P% = A, NTamd64.10.0\r\n\
+            [A.NTamd64.10.0]\r\n";
         assert_eq!(text.as_deref(), Ok(wanted));
     }
 
