@@ -82,6 +82,18 @@ fn an_engine_that_comes_back_slowly_is_reset_once() {
     }
 }
 
+/// The acknowledgement of a suspension that an engine gave right before its reset waits in the driver until the engine
+/// is resumed: nothing hung, and nobody is to be named.
+#[test]
+fn who_had_let_go_before_the_reset_says_so_behind_it() {
+    for seed in 7..12 {
+        let options = Options { lets_go_late: true, ..options(Stage::QueueLate) };
+        let ended = run(options, Stage::QueueLate, windows().seeded(seed));
+        assert_clean(&ended, &format!("seed {seed}"));
+        assert_eq!(ended.report.counts.resets, 1, "seed {seed}");
+    }
+}
+
 #[test]
 fn every_form_of_the_driver() {
     // A form, and what shows that it made a difference.

@@ -33,6 +33,8 @@ pub enum Stage {
     Faults,
     /// A hang of the hardware-scheduled node.
     QueueHang,
+    /// What seems to be a hang of the hardware-scheduled node, and is none: of a toy that lets go late.
+    QueueLate,
     /// A hang of the packet node.
     PacketHang,
     /// A packet that takes long, but can be preempted.
@@ -205,6 +207,7 @@ fn go(client: &Client<'_>, stage: Stage) -> Result<(), NTSTATUS> {
         Stage::UserQueue => user_queue(&device),
         Stage::Faults => faults(&device),
         Stage::QueueHang => queue_hang(&device),
+        Stage::QueueLate => queue_late(&device),
         Stage::PacketHang => packet_hang(&device),
         Stage::Preemption => preemption(&device),
         Stage::Kill => kill(&device),
@@ -362,6 +365,16 @@ fn queue_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
     let result = kernel_queue(&other);
     other.destroy()?;
     result
+}
+
+fn queue_late(device: &Device<'_>) -> Result<(), NTSTATUS> {
+    let commands = device.memory(4096, 0)?;
+    let queue = device.queue(true)?;
+    let mut ring = device.ring(queue)?;
+    device.ring_up(&mut ring, commands, 0, &[opcode::HANG])?;
+    let value = device.ring_up(&mut ring, commands, 256, &[opcode::WRITE, commands.gpu + 512, 6])?;
+    device.wait(queue.progress, value)?;
+    expect(commands.read(512), 6)
 }
 
 fn packet_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {

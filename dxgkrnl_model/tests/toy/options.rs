@@ -33,6 +33,8 @@ pub struct Options {
     pub engine_reset: bool,
     /// Take a context off the run list in `DxgkDdiSuspendContext` itself, where the engine does not hang.
     pub suspends_at_once: bool,
+    /// An engine that seems to hang had left its work when it was reset: it says so behind its resumption, and goes on.
+    pub lets_go_late: bool,
     /// Wants to be told of commands that are dropped.
     pub cancel_aware: bool,
     /// A fence write is skipped now and then, as by a chained adapter of a linked set: its log entry has no times.
@@ -90,6 +92,7 @@ impl Default for Options {
             two_levels: false,
             engine_reset: true,
             suspends_at_once: false,
+            lets_go_late: false,
             cancel_aware: false,
             narrow: false,
             silent: false,

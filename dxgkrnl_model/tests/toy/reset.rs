@@ -139,6 +139,13 @@ win_extern! {
             if toy.options.slow_start != 0 {
                 own.rests = u64::MAX;
             }
+            if toy.options.lets_go_late {
+                // What it owes is said, and what it was at goes on, once it is resumed.
+                let running = own.running;
+                let queue = state.queues.get_mut(&running);
+                queue.into_iter().for_each(|queue| queue.current = None);
+                return STATUS_SUCCESS;
+            }
             own.notices.clear();
             let (running, keeps) = (own.running, toy.is("tdr-let-go"));
             let context = state.queues.get_mut(&running).map(|queue| {
