@@ -137,6 +137,16 @@ fn an_unwritable_folder_is_a_sentence() {
     refused(&fencepost(&["demo", "--native", "--out", "/proc/nowhere"]), "cannot write into /proc/nowhere");
 }
 
+/// Before the images are built, which takes minutes.
+#[test]
+fn a_file_for_results_that_cannot_be_written_is_said_at_once() {
+    let commands: [&[&str]; 6] = [&["demo"], &["scenario"], &["tdr"], &["check", "x.sys"], &["bench"], &["package"]];
+    for command in commands {
+        let arguments = [&["--only-check"][..], command, &["--json", "/no-such-folder/x.json"]].concat();
+        refused(&fencepost(&arguments), "cannot write into /no-such-folder");
+    }
+}
+
 #[test]
 fn an_unknown_case_is_a_sentence() {
     refused(&fencepost(&["scenario", "ZZ-99", "--native"]), "no case and no group is called 'ZZ-99'");

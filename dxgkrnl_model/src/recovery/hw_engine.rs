@@ -5,8 +5,9 @@
 //!
 //! Chosen: devices of invalidated contexts with work that makes no progress are HUNG, others that were invalidated are
 //! RESET: of several contexts that are late, the driver knows which ran. Devices that were not named run on; those of
-//! them that were late are probed once more. A context that is invalidated is not suspended any more. An acknowledgement
-//! from before the reset may be held back by the driver until the engine is resumed: who gives one then had let go.
+//! them that were late are probed once more. A context that is invalidated is not suspended any more.
+//! The driver may hold back an acknowledgement from before the reset until the engine is resumed: a context that gives
+//! one then had let go.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
