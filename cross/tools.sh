@@ -65,6 +65,13 @@ missing_signing_tools() {
     echo "${packages# }"
 }
 
+# The same for tests: they sign, and ask QEMU for its own device.
+missing_test_tools() {
+    packages=$(missing_signing_tools)
+    command -v qemu-system-x86_64 >/dev/null || packages="$packages qemu-system-x86"
+    echo "${packages# }"
+}
+
 # Whether this rustc is new enough.
 new_enough() {
     version=$("$1" --version 2>/dev/null) || return 1

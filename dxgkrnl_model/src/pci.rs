@@ -52,7 +52,18 @@ pub struct DeviceConfig {
 }
 
 /// Bytes of BAR 0 of the educational function.
-const BAR0_BYTES: u64 = 1 << 20;
+pub(crate) const BAR0_BYTES: u64 = 1 << 20;
+/// What never changes in the function's configuration space: offset and word. The words that are not here are zero,
+/// or those that a bus gives out.
+pub(crate) const CONFIG_SPACE: [(u32, u32); 5] = [
+    (0x00, 0x11E8_1234),
+    // Revision 0x10, class "unclassified device".
+    (0x08, 0x00FF_0010),
+    (0x2C, 0x1100_1AF4),
+    (0x34, 0x40),
+    // MSI, 64-bit, one message.
+    (0x40, 0x0080_0005),
+];
 /// First BAR that is given out; each adapter of the process takes the next one.
 const BAR0_FIRST: u64 = 0xE000_0000;
 /// First place of the memory behind BAR 1; each adapter has one of [`BAR0_BYTES`].
@@ -249,20 +260,13 @@ impl Device {
     pub(crate) fn config_byte(&self, offset: u32) -> Option<u8> {
         self.edu.as_ref()?;
         let word = match offset & !3 {
-            0x00 => 0x11E8_1234,
             0x04 => 0x0010_0006,
-            // Revision 0x10, class "unclassified device".
-            0x08 => 0x00FF_0010,
             // CAST: BAR 0 lies below 4 GiB.
             0x10 => self.bar0 as u32,
             // CAST: as above.
             0x14 => self.memory.as_ref().map_or(0, |(bar1, _)| *bar1 as u32),
-            0x2C => 0x1100_1AF4,
-            0x34 => 0x40,
             0x3C => 0x0100 | 10,
-            // MSI, 64-bit, one message.
-            0x40 => 0x0080_0005,
-            offset if offset < 0x100 => 0,
+            offset if offset < 0x100 => CONFIG_SPACE.iter().find(|(at, _)| *at == offset).map_or(0, |(_, word)| *word),
             _ => return None,
         };
         Some(word.to_le_bytes()[(offset & 3) as usize])
