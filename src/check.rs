@@ -1,5 +1,6 @@
 //! The model's verdict on a driver that it knows nothing of: start, what any driver must be able to do, stop.
 
+use crate::dump::{self, Moment};
 use crate::scenario::Raw;
 use crate::setting::{self, Assignment};
 use anyhow::{Context, Result};
@@ -57,6 +58,7 @@ pub fn check(name: &str, bytes: Vec<u8>, settings: &[Assignment], windows: Windo
     let mut personality = Personality::collecting();
     windows.apply(&mut personality);
     let os = Os::boot(personality).context("the start transcript is not understood")?;
+    dump::watch(&os);
     let mut steps = Vec::new();
     // The service of this project's driver has one name, whatever the file's is.
     let (name, adapter) = if is_ours(&bytes) {
@@ -80,6 +82,7 @@ pub fn check(name: &str, bytes: Vec<u8>, settings: &[Assignment], windows: Windo
         }
         Err(error) => steps.push(format!("the driver does not load: {error:#}")),
     }
+    os.kernel().dump_moment(Moment::Ended, "the machine before it was shut down");
     os.shut_down();
     let report = os.report();
     let violations = os.kernel().rules.violations();

@@ -10,6 +10,7 @@ pub mod check;
 pub mod client;
 pub mod decode;
 pub mod demo;
+pub mod dump;
 pub mod fuzz;
 pub mod inf;
 pub mod package;

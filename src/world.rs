@@ -1,6 +1,7 @@
 //! A machine with Fencepost in it: the model, the driver in one of its two forms, and processes that use it.
 
 use crate::client::{Adapter as ClientAdapter, Inside, NativeThunks, Refused};
+use crate::dump::{self, Moment};
 use crate::separate::Separate;
 use crate::setting::{self, Assignment};
 use anyhow::{Context, Result};
@@ -150,6 +151,7 @@ impl World {
             None => form.driver(),
         };
         let os = Os::boot(personality).context("the start transcript is not understood")?;
+        dump::watch(&os);
         setting::set_service(&os, settings);
         let driver = os.load_driver(&driver).context("the driver does not load")?;
         Ok(Self { form: form.clone(), driver, os })
@@ -194,6 +196,12 @@ impl World {
             Form::Native | Form::Decorated(_) | Form::UserModeMutant(_) => None,
         };
         Separate::start(self.os.kernel(), process, role, driver)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.os.kernel().dump_moment(Moment::Ended, "the machine before it was shut down");
     }
 }
 

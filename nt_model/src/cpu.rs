@@ -100,6 +100,8 @@ pub(crate) struct Cpu {
     /// Base of a system thread, for `PsTerminateSystemThread`.
     pub(crate) thread_base: Cell<*mut JumpContext>,
     pub(crate) process: Cell<u64>,
+    /// The host's id of the thread; 0 until it is asked for.
+    host: Cell<i32>,
     /// The host's id of that process where it is another Linux process; 0 where it is this one.
     pub(crate) separate: Cell<i32>,
     pub(crate) fault: Cell<(u64, bool)>,
@@ -140,6 +142,7 @@ impl Cpu {
             guard: Cell::new(ptr::null_mut()),
             thread_base: Cell::new(ptr::null_mut()),
             process: Cell::new(0),
+            host: Cell::new(0),
             separate: Cell::new(0),
             fault: Cell::new((0, false)),
             last_error: Cell::new(0),
@@ -164,6 +167,16 @@ impl Cpu {
     #[inline]
     pub(crate) fn is_in(&self, machine: &Machine) -> bool {
         ptr::eq(self.machine.get(), machine)
+    }
+
+    /// The host's id of the thread.
+    #[inline]
+    pub(crate) fn host_id(&self) -> i32 {
+        if self.host.get() == 0 {
+            // SAFETY: takes nothing and changes nothing.
+            self.host.set(unsafe { libc::gettid() });
+        }
+        self.host.get()
     }
 
     /// Makes the thread one of `machine`, or of none. Returns what it was, for restoring.

@@ -140,10 +140,49 @@ impl Image {
         self.sha256.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// `CheckSum` of the optional header.
+    pub fn checksum(&self) -> u32 {
+        const CHECKSUM: usize = 64;
+        self.at_rva(self.optional_header() + CHECKSUM, 4).map_or(0, |bytes| u32_at(&bytes, 0))
+    }
+
+    /// The record of the debug directory that names the symbol file by GUID, age and path (`RSDS` at its beginning), if
+    /// there is one.
+    pub fn codeview(&self) -> Option<Vec<u8>> {
+        const ENTRY: usize = 28;
+        const CODEVIEW: u32 = 2;
+        let (rva, size) = self.headers.directories[pe::directory::DEBUG];
+        let entries = self.at_rva(rva as usize, size as usize)?;
+        let entry = entries.chunks_exact(ENTRY).find(|entry| u32_at(entry, 12) == CODEVIEW)?;
+        self.at_rva(u32_at(entry, 20) as usize, u32_at(entry, 16) as usize).filter(|bytes| bytes.starts_with(b"RSDS"))
+    }
+
+    /// Where the optional header is, relative to the base.
+    fn optional_header(&self) -> usize {
+        const NEW_HEADER: usize = 0x3C;
+        const SIGNATURE_AND_FILE_HEADER: usize = 24;
+        let at = self.at_rva(NEW_HEADER, 4).map_or(0, |bytes| u32_at(&bytes, 0));
+        at as usize + SIGNATURE_AND_FILE_HEADER
+    }
+
+    /// `bytes` of the image in memory at `rva`; `None` beyond its end.
+    fn at_rva(&self, rva: usize, bytes: usize) -> Option<Vec<u8>> {
+        if rva.checked_add(bytes)? > self.size() {
+            return None;
+        }
+        let mut content = vec![0; bytes];
+        crate::dump::read(self.base + rva, &mut content).then_some(content)
+    }
+
     /// Whether `address` lies in the image.
     pub fn contains(&self, address: usize) -> bool {
         (self.base..self.base + self.size()).contains(&address)
     }
+}
+
+/// Four bytes of a record that has them; 0 where it has not.
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
 
 /// The images of one machine.

@@ -12,6 +12,7 @@ use std::ops::Deref;
 use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -20,6 +21,7 @@ use crate::debug_print::DebugLog;
 use crate::dispatcher::Dispatcher;
 use crate::dpc::{DpcDelivery, DpcQueue};
 use crate::driver::StackBook;
+use crate::dump::Keeper;
 use crate::etw::Etw;
 use crate::extended_state::ExtendedStates;
 use crate::image::Images;
@@ -133,6 +135,7 @@ pub struct Machine {
     next_thread: AtomicU64,
     host_threads: Mutex<HashMap<std::thread::ThreadId, Arc<Thread>>>,
     pub(crate) threads: Mutex<Vec<Weak<Thread>>>,
+    pub(crate) dumps: Keeper,
     pub(crate) objects: Objects,
     pub(crate) dispatcher: Dispatcher,
     pub(crate) dpcs: DpcQueue,
@@ -212,6 +215,7 @@ impl Kernel {
             next_thread: AtomicU64::new(1),
             host_threads: Mutex::default(),
             threads: Mutex::default(),
+            dumps: Keeper::default(),
             at_thread_end: ThreadEnd::default(),
             at_priority: AtPriority::default(),
             at_mapping: AtMapping::default(),
@@ -240,6 +244,12 @@ impl Kernel {
         machine.rules.set_on_stop(move || {
             if let Some(machine) = weak.upgrade() {
                 machine.wake_everyone();
+            }
+        });
+        let weak = Arc::downgrade(&machine);
+        machine.rules.set_on_first(move |violation| {
+            if let Some(machine) = weak.upgrade() {
+                machine.dump_violation(violation);
             }
         });
         let weak = Arc::downgrade(&machine);
@@ -300,6 +310,7 @@ impl Machine {
         let owner = cpu::with(|cpu| {
             let old_irql = cpu.irql.replace(0);
             let old = cpu.swap_owner(Owner::new(&machine, &thread));
+            thread.mailbox.enter();
             (machine, thread, old, old_irql)
         });
         Entered { owner: Some(owner), not_send: PhantomData }
@@ -382,6 +393,13 @@ impl Machine {
         self.rules.stopped().map(ToString::to_string)
     }
 
+    /// Every thread that lives, in the order of their numbers; none while another thread keeps the list for long.
+    pub(crate) fn all_threads(&self) -> Vec<Arc<Thread>> {
+        const PATIENCE: Duration = Duration::from_millis(100);
+        let threads = self.threads.try_lock_for(PATIENCE);
+        threads.map_or_else(Vec::new, |threads| threads.iter().filter_map(Weak::upgrade).collect())
+    }
+
     pub(crate) fn wake_everyone(&self) {
         let threads: Vec<_> = self.threads.lock().iter().filter_map(Weak::upgrade).collect();
         for thread in threads {
@@ -415,6 +433,7 @@ pub struct Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         let Some((machine, thread, owner, irql)) = self.owner.take() else { return };
+        thread.mailbox.leave();
         cpu::with(|cpu| {
             cpu.swap_owner(owner);
             cpu.irql.set(irql);

@@ -105,6 +105,7 @@ pub mod debug_print;
 pub mod dispatcher;
 pub mod dpc;
 pub mod driver;
+pub mod dump;
 mod embedded;
 pub mod etw;
 mod extended_state;

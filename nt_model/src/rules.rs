@@ -328,6 +328,8 @@ pub struct Rulebook {
     stop: OnceLock<Violation>,
     sink: Mutex<Option<Sink>>,
     on_stop: Mutex<Option<Box<dyn Fn() + Send + Sync>>>,
+    /// Called once, at the first violation, before any sink.
+    on_first: Mutex<Option<Box<dyn FnOnce(&Violation) + Send>>>,
 }
 
 impl fmt::Debug for Rulebook {
@@ -354,6 +356,7 @@ impl Rulebook {
             stop: OnceLock::new(),
             sink: Mutex::new(None),
             on_stop: Mutex::new(None),
+            on_first: Mutex::new(None),
         };
         for list in lists {
             book.register(list);
@@ -385,6 +388,10 @@ impl Rulebook {
 
     pub(crate) fn set_on_stop(&self, hook: impl Fn() + Send + Sync + 'static) {
         *self.on_stop.lock() = Some(Box::new(hook));
+    }
+
+    pub(crate) fn set_on_first(&self, hook: impl FnOnce(&Violation) + Send + 'static) {
+        *self.on_first.lock() = Some(Box::new(hook));
     }
 
     /// Evaluates `rule`: counts, and records a violation when `holds` is false. Returns `holds`.
@@ -452,6 +459,10 @@ impl Rulebook {
                 return;
             }
             violations.push(violation.clone());
+        }
+        let hook = self.on_first.lock().take();
+        if let Some(hook) = hook {
+            hook(&violation);
         }
         let sink = self.sink.lock().clone();
         match sink {

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use crate::arch;
 use crate::cpu::{self, Owner, Site};
 use crate::driver::{EntryStack, StoppedMachine};
+use crate::dump::registers::Mailbox;
 use crate::interrupt::InterruptLine;
 use crate::kernel::Machine;
 use crate::object::Object;
@@ -58,6 +59,8 @@ pub struct Thread {
     name: Mutex<String>,
     kind: ThreadKind,
     pub(crate) slot: Arc<Slot>,
+    /// Where it is asked for its registers.
+    pub(crate) mailbox: Mailbox,
     pub(crate) counts: Arc<Counts>,
     exit_status: AtomicI32,
     priority: AtomicI32,
@@ -87,6 +90,7 @@ impl Thread {
             name: Mutex::new(name.to_owned()),
             kind,
             slot: Arc::new(Slot::new(id)),
+            mailbox: Mailbox::default(),
             counts,
             exit_status: AtomicI32::new(0),
             priority: AtomicI32::new(8),
@@ -322,6 +326,7 @@ fn thread_main(machine: &Arc<Machine>, thread: &Arc<Thread>, f: impl FnOnce()) {
     thread.slot.bind();
     machine.sched.attach(&thread.slot);
     cpu::with(|cpu| _ = cpu.swap_owner(Owner::new(machine, thread)));
+    thread.mailbox.enter();
     let body = || machine.call_driver_on(EntryStack::Own, "system thread", f);
     let ended = catch_unwind(AssertUnwindSafe(|| arch::enter(|base| cpu::with(|cpu| cpu.thread_base.set(base)), body)));
     let (irql, held) = cpu::with(|cpu| (cpu.irql.get(), cpu.held_count()));
@@ -344,6 +349,7 @@ fn thread_main(machine: &Arc<Machine>, thread: &Arc<Thread>, f: impl FnOnce()) {
     }
     machine.signal_object(&thread.body.header, 1);
     machine.objects.release_running(thread.address());
+    thread.mailbox.leave();
     cpu::with(|cpu| _ = cpu.swap_owner(Owner::none()));
     machine.rules.retire_counts(&thread.counts);
     machine.sched.detach(&thread.slot);

@@ -19,6 +19,7 @@ mod tests;
 
 use crate::arch::{self, TrapFrame, VectorState};
 use crate::cpu;
+use crate::dump::registers::note_trap;
 use crate::kernel::Machine;
 use crate::memory::regions::{Backing, Purpose};
 use crate::memory::{PAGE_SIZE, Rights, host};
@@ -154,6 +155,9 @@ impl Machine {
         if !in_image && !fault.fetch && !self.is_on_behalf_of_image() {
             // Native driver code: a bug in a linked crate. The ordinary crash tells more than we could.
             return false;
+        }
+        if in_image {
+            note_trap(frame);
         }
         if fault.signal == libc::SIGSEGV || fault.signal == libc::SIGBUS {
             self.fatal(&NT_ACCESS, details)

@@ -1,13 +1,16 @@
 //! `check`: the model's verdict on any driver.
 
+use super::dump::Dump;
 use super::{Family, advise, check_json, checked, say_what_is_played, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
 use dxgkrnl_model::personality::Windows;
+use fencepost::dump::Recorder;
 use fencepost::check::{Verdict, check, is_ours};
 use fencepost::setting::{Assignment, of_any, of_ours};
 use serde::Serialize;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Load any WDDM display miniport driver (x86-64), start it, use it, stop it, and judge it by Microsoft's published
 /// rules
@@ -23,6 +26,8 @@ pub struct Arguments {
     settings: Vec<Assignment>,
     #[command(flatten)]
     family: Family,
+    #[command(flatten)]
+    dump: Dump,
     /// Write the verdicts to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -49,6 +54,7 @@ impl Arguments {
     pub fn check(&self) -> Result<bool> {
         checked(&self.settings)?;
         check_json(self.json.as_ref())?;
+        self.dump.check()?;
         Ok(self.driver.file_name().is_some_and(|name| name == "fencepost.sys"))
     }
 }
@@ -65,7 +71,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         }
     }
     say_what_is_played(arguments.family.windows, settings);
-    let checked = check(&name, bytes, settings, arguments.family.windows)?;
+    let recorder = Arc::new(Recorder::default());
+    let checked = recorder.listening(|| check(&name, bytes, settings, arguments.family.windows))?;
     if arguments.verbose {
         for step in &checked.steps {
             println!("      {step}");
@@ -82,6 +89,8 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         }
     }
     let failed = broken != 0 || checked.steps.iter().any(|step| step.contains("does not"));
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    arguments.dump.write_with(&recorder, &stem, failed, &[path.clone(), path.with_extension("pdb")])?;
     if ours && failed {
         advise(arguments.family.windows, settings);
     }

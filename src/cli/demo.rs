@@ -1,5 +1,6 @@
 //! `demo`: the driver at work.
 
+use super::dump::{Dump, NO_IMAGES};
 use super::{Family, Mode, Settings, advise, check_json, check_writable, say_faults, say_what_is_played, write_json};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
@@ -11,11 +12,13 @@ use fencepost::demo::run::run as play;
 use fencepost::demo::summary::{
     Summary, counts, hot, interrupts, interrupts_suppressed, reported, rings, signals, submissions,
 };
+use fencepost::dump::Recorder;
 use fencepost::timeline::{page, perfetto};
 use fencepost::world::{Form, hex};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Two processes work on a picture through doorbells and native fences, one hangs, its engine is reset
@@ -34,6 +37,8 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
+    dump: Dump,
+    #[command(flatten)]
     settings: Settings,
     #[command(flatten)]
     family: Family,
@@ -44,6 +49,8 @@ impl Arguments {
     pub fn check(&self) -> Result<bool> {
         self.settings.checked()?;
         check_json(self.json.as_ref())?;
+        self.dump.check()?;
+        ensure!(!self.mode.native || self.dump.path().is_none(), NO_IMAGES);
         Ok(!self.mode.native)
     }
 }
@@ -76,7 +83,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let started = |adapter: &Adapter| {
         say(&format!("{} started: WDDM 3.2, three nodes; granted: {}", driver_name(&form), rung(adapter)));
     };
-    let ended = play(&form, arguments.family.windows, settings, &photo, true, started, &say)?;
+    let recorder = Arc::new(Recorder::default());
+    let ended =
+        recorder.listening(|| play(&form, arguments.family.windows, settings, &photo, true, started, &say))?;
     for breach in &ended.breaches {
         eprintln!("{breach}");
     }
@@ -86,6 +95,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         Ok(played) => played,
         Err(error) => {
             println!("the work was not done: {error:#}");
+            arguments.dump.write(&recorder, "demo", !arguments.mode.native)?;
             advise(arguments.family.windows, settings);
             return Ok(false);
         }
@@ -106,6 +116,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         write_json(path, &summary)?;
     }
     let holds = right && complaints.is_empty() && broken.is_empty();
+    arguments.dump.write(&recorder, "demo", !holds && !arguments.mode.native)?;
     if !holds {
         advise(arguments.family.windows, settings);
     }

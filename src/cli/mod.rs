@@ -8,6 +8,7 @@ mod check;
 mod client;
 mod decode;
 mod demo;
+mod dump;
 mod fuzz;
 mod inf;
 mod package;

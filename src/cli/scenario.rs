@@ -1,13 +1,16 @@
 //! `scenario`: conformance cases.
 
+use super::dump::{Dump, NO_IMAGES};
 use super::{Family, Mode, Settings, advise, check_json, say_faults, say_windows, write_json};
 use anyhow::{Result, bail, ensure};
 use clap::{Args, value_parser};
+use fencepost::dump::OfCases;
 use fencepost::scenario::{GROUPS, LIMIT, Outcome, Scenario, Stage, Status, list, run as play, select};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Conformance cases, against the shipped images or the same code linked in
@@ -32,6 +35,8 @@ pub struct Arguments {
     family: Family,
     #[command(flatten)]
     settings: Settings,
+    #[command(flatten)]
+    dump: Dump,
     /// Write the results, or with --list the cases, to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -85,7 +90,12 @@ impl Arguments {
     pub fn check(&self) -> Result<bool> {
         self.settings.checked()?;
         check_json(self.json.as_ref())?;
-        self.cases()?;
+        let cases = self.cases()?;
+        self.dump.check()?;
+        if self.dump.path().is_some() {
+            ensure!(!self.mode.native, NO_IMAGES);
+            ensure!(cases.len() == 1, "--dump is of one case: name its id");
+        }
         Ok(!self.list && !self.mode.native)
     }
 }
@@ -108,7 +118,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         bar.set_style(style);
     }
     let stage = Stage::new(form.clone(), arguments.seed).with_windows(arguments.family.windows);
+    let dumps = Arc::new(OfCases::new(arguments.dump.path().is_some()));
     let stage = stage.with_settings(settings);
+    let stage = if arguments.mode.native { stage } else { stage.with_dumps(&dumps) };
     let results = play(&cases, &stage, Duration::from_secs(arguments.limit), &|outcome| {
         bar.inc(1);
         bar.set_message(outcome.id);
@@ -127,6 +139,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         if outcome.status != Status::Pass {
             println!("      {}", outcome.reason);
         }
+    }
+    for (id, recorder) in dumps.take() {
+        arguments.dump.write(&recorder, id, true)?;
     }
     say_windows(arguments.family.windows);
     say_faults(arguments.family.windows, settings);

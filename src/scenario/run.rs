@@ -2,9 +2,10 @@
 
 use super::forms::render_only;
 use super::{Scenario, Stage, all, lowest};
+use crate::dump::Recorder;
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -102,9 +103,14 @@ fn play(case: &'static Scenario, stage: &Stage, limit: Duration) -> Outcome {
     let begun = Instant::now();
     let (ended, end) = channel();
     let own = stage.for_case(case.id);
+    let recorder = stage.dumps().map(|_| Arc::new(Recorder::default()));
+    let listening = recorder.clone();
     let thread = std::thread::Builder::new().name(case.id.to_owned()).spawn(move || {
         // The receiver is gone when the limit has passed.
-        let _ = ended.send(catch_unwind(AssertUnwindSafe(|| (case.play)(&own))));
+        let _ = ended.send(catch_unwind(AssertUnwindSafe(|| match listening {
+            Some(recorder) => recorder.listening(|| (case.play)(&own)),
+            None => (case.play)(&own),
+        })));
     });
     let reason = match (thread, end.recv_timeout(limit)) {
         (Err(error), _) => Some(format!("no thread: {error}")),
@@ -118,6 +124,9 @@ fn play(case: &'static Scenario, stage: &Stage, limit: Duration) -> Outcome {
         (_, Err(RecvTimeoutError::Timeout)) => Some(format!("it did not end within {} s (--limit)", limit.as_secs())),
         (_, Err(RecvTimeoutError::Disconnected)) => Some("its thread ended without a result".to_owned()),
     };
+    if let (Some(dumps), Some(recorder)) = (stage.dumps(), recorder) {
+        dumps.ended(case.id, reason.is_none(), recorder);
+    }
     Outcome {
         id: case.id,
         group: case.group(),

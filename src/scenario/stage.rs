@@ -3,6 +3,7 @@
 use super::setup::Setup;
 use super::{Played, readings};
 use crate::client::Refused;
+use crate::dump::OfCases;
 use crate::setting::{Assignment, class, is_of_service, registry_value};
 use crate::world::{Form, User, World};
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -50,13 +51,28 @@ pub struct Stage {
     departure: Option<Departure>,
     /// Whether cases that play a part of something long in the suite play all of it.
     is_whole: bool,
+    /// Where dumps of cases go.
+    dumps: Option<Arc<OfCases>>,
 }
 
 impl Stage {
     /// A stage for a form of the driver. `seed` feeds the cases that draw random numbers.
     pub fn new(form: Form, seed: u64) -> Self {
         let (settings, without) = (Vec::new(), Vec::new());
-        Self { form, seed, settings, windows: Windows::Default, without, departure: None, is_whole: false }
+        let windows = Windows::Default;
+        Self { form, seed, settings, windows, without, departure: None, is_whole: false, dumps: None }
+    }
+
+    /// A stage of whose cases dumps are kept.
+    #[must_use]
+    pub fn with_dumps(mut self, dumps: &Arc<OfCases>) -> Self {
+        self.dumps = Some(dumps.clone());
+        self
+    }
+
+    /// Where dumps of cases go, if they are kept.
+    pub(super) fn dumps(&self) -> Option<&OfCases> {
+        self.dumps.as_deref()
     }
 
     /// A stage on which cases play all of what they are about, where that takes longer than the suite has.

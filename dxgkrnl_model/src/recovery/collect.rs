@@ -3,6 +3,7 @@
 //! Source: DDI pages DxgkDdiCollectDbgInfo, DxgkDdiCollectDbgInfo2, DXGK_TDR_TYPE, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT;
 //! article tdr-debuggability-improvements.
 
+use nt_model::dump::Moment;
 use wddm_abi::{
     DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGK_TDR_TYPE, DXGKARG_COLLECTDBGINFO, DXGKARG_COLLECTDBGINFO_EXT,
     DXGKARG_COLLECTDBGINFO2, NTSTATUS, Plain, ntstatus,
@@ -89,6 +90,8 @@ pub(super) fn hw_engine(adapter: &Adapter, node: u32, pending: u32, reason: Reas
 }
 
 fn before_engine(adapter: &Adapter, reason: Reason, payload: &DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT) -> Option<usize> {
+    let text = format!("engine {} of node {} is about to be reset", payload.EngineOrdinal, payload.NodeOrdinal);
+    adapter.shared().kernel().dump_moment(Moment::TimedOut, &text);
     let mut question = DebugQuestion::engine(reason, payload);
     let _judged = ask(adapter, &mut question);
     let (_, answer) = &question.payload;
@@ -100,6 +103,7 @@ fn before_engine(adapter: &Adapter, reason: Reason, payload: &DXGK_TDR_PAYLOAD_E
 
 /// Before the adapter is reset.
 pub(super) fn whole(adapter: &Adapter, reason: Reason) {
+    adapter.shared().kernel().dump_moment(Moment::TimedOut, "the adapter is about to be reset");
     let _judged = ask(adapter, &mut DebugQuestion::adapter(reason));
 }
 

@@ -126,6 +126,7 @@ pub(super) mod directory {
     pub(crate) const IMPORT: usize = 1;
     pub(crate) const EXCEPTION: usize = 3;
     pub(crate) const RELOCATION: usize = 5;
+    pub(crate) const DEBUG: usize = 6;
     pub(crate) const TLS: usize = 9;
     pub(crate) const LOAD_CONFIG: usize = 10;
     pub(crate) const DELAY_IMPORT: usize = 13;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RwLock;
 
@@ -125,6 +126,14 @@ impl Regions {
     /// The region that starts at `start`.
     pub(crate) fn at(&self, start: usize) -> Option<Arc<Region>> {
         self.map.read().get(&start).cloned()
+    }
+
+    /// Every region for which `wanted` holds, for a look from anywhere: none while another thread, or a caller of this
+    /// one, keeps the table for long.
+    pub(crate) fn peek(&self, wanted: impl Fn(&Region) -> bool) -> Vec<Arc<Region>> {
+        const PATIENCE: Duration = Duration::from_millis(100);
+        let map = self.map.try_read_for(PATIENCE);
+        map.map_or_else(Vec::new, |map| map.values().filter(|region| wanted(region)).cloned().collect())
     }
 
     /// Every region for which `wanted` holds.

@@ -1,0 +1,208 @@
+//! A machine as a Windows minidump: what a debugger opens when there is no machine any more.
+//!
+//! [`Machine::dump`] takes a [`Dump`] of a machine that runs or has stopped: the loaded images as modules, so that a
+//! debugger finds their symbol files by GUID and age; each thread that is in driver code, with its registers and its
+//! stack; the broken rule's bug check as the exception, with its four parameters, and its text as a comment, which
+//! WinDbg shows when it opens the file; and the memory that matters: images with their data, stacks, pool, and what the
+//! driver has mapped or allocated. [`Dump::to_bytes`] is the file.
+//!
+//! Other threads go on while they are looked at, so that memory of theirs may be a moment younger than their registers.
+//! A thread that waits in a service is shown at its call of it, where only `rip` and `rsp` are known.
+//!
+//! ```
+//! use nt_model::Kernel;
+//!
+//! let kernel = Kernel::collecting();
+//! let _inside = kernel.enter();
+//! let bytes = kernel.dump(None).to_bytes();
+//! assert_eq!(&bytes[..4], b"MDMP");
+//! ```
+//!
+//! Source: "MINIDUMP_HEADER structure" and its neighbours (minidumpapiset.h).
+
+mod format;
+mod keeper;
+mod memory;
+pub(crate) mod registers;
+
+use std::sync::Arc;
+
+use crate::cpu;
+use crate::image::Image;
+use crate::kernel::Machine;
+use crate::rules::Violation;
+use crate::thread::Thread;
+pub(crate) use keeper::Keeper;
+pub use keeper::Moment;
+use memory::Collected;
+pub(crate) use memory::read;
+pub use registers::Registers;
+
+/// The memory of a dump ends before this, in bytes; what does not fit is left out, the largest first.
+pub const MEMORY_LIMIT: usize = 60 << 20;
+/// The exception code of a broken rule for which Windows has no bug check: an error of a customer's facility.
+/// Source: "Defining New Error Types" (winerror.h), bits 29 to 31.
+pub const RULE_BROKEN: u32 = 0xE000_4650;
+/// Bytes of stack that are kept of a thread, from its stack pointer on.
+const STACK: usize = 32 * 1024;
+
+/// A loaded image.
+#[derive(Clone, Debug)]
+pub(crate) struct Module {
+    name: String,
+    base: u64,
+    size: u32,
+    checksum: u32,
+    timestamp: u32,
+    /// The record of the debug directory that names the symbol file: `RSDS`, GUID, age, path.
+    codeview: Vec<u8>,
+}
+
+/// A thread that is in driver code.
+#[derive(Clone, Debug)]
+pub struct DumpThread {
+    /// Its number in the machine.
+    pub id: u32,
+    /// Its name.
+    pub name: String,
+    /// Its registers in driver code.
+    pub registers: Registers,
+}
+
+/// What stopped the machine.
+#[derive(Clone, Debug)]
+struct Exception {
+    thread: u32,
+    code: u32,
+    parameters: [u64; 4],
+    registers: Registers,
+}
+
+/// A machine at one moment.
+#[derive(Clone, Debug)]
+pub struct Dump {
+    modules: Vec<Module>,
+    threads: Vec<DumpThread>,
+    exception: Option<Exception>,
+    comment: String,
+    processors: u8,
+    memory: Collected,
+}
+
+impl Dump {
+    /// The threads that are in driver code, by number.
+    pub fn threads(&self) -> &[DumpThread] {
+        &self.threads
+    }
+
+    /// The comment: the broken rule, or what was asked for.
+    pub fn comment(&self) -> &str {
+        &self.comment
+    }
+
+    /// Bytes of memory that did not fit into [`MEMORY_LIMIT`].
+    pub fn left_out(&self) -> usize {
+        self.memory.left_out
+    }
+
+    /// Says what it shows.
+    fn say(&mut self, text: &str) {
+        text.clone_into(&mut self.comment);
+    }
+
+    /// The minidump.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        format::bytes(self)
+    }
+}
+
+impl Module {
+    fn of(image: &Image) -> Self {
+        let codeview = image.codeview().unwrap_or_default();
+        Self {
+            name: image.name().to_owned(),
+            base: image.base() as u64,
+            // CAST: the loader takes images below 512 MiB.
+            size: image.size() as u32,
+            checksum: image.checksum(),
+            timestamp: image.timestamp(),
+            codeview,
+        }
+    }
+}
+
+impl Machine {
+    /// Takes a dump of the machine. With `violation`, which the calling thread has just made, its bug check is the
+    /// exception and its text the comment; without, there is no exception.
+    ///
+    /// Takes some milliseconds; other threads are interrupted for a moment each, by a signal. IRQL: any.
+    pub fn dump(&self, violation: Option<&Violation>) -> Dump {
+        let own = cpu::with(|cpu| cpu.is_in(self).then(|| cpu.thread().map(Thread::id)).flatten());
+        let mut threads = self.other_threads(own);
+        let mine = registers::mine();
+        let here = mine.and_then(|mine| self.in_driver(mine));
+        if let (Some(id), Some(registers)) = (own, here) {
+            let name = cpu::with(|cpu| cpu.thread().map(Thread::name)).unwrap_or_default();
+            // CAST: numbers of threads count from 1.
+            threads.push(DumpThread { id: id as u32, name, registers });
+        }
+        threads.sort_by_key(|thread| thread.id);
+        let exception = violation.map(|violation| Exception {
+            // CAST: as above.
+            thread: violation.context.thread as u32,
+            code: if violation.code == 0 { RULE_BROKEN } else { violation.code },
+            parameters: violation.params,
+            registers: here.unwrap_or_default(),
+        });
+        let comment = violation.map_or_else(|| "taken on demand: no rule was broken".to_owned(), ToString::to_string);
+        let images = self.images.all();
+        let mut memory = Collected::new(MEMORY_LIMIT);
+        for image in &images {
+            memory.add(image.base()..image.base() + image.size());
+        }
+        for thread in &threads {
+            // CAST: an address.
+            let rsp = thread.registers.rsp as usize;
+            memory.add(rsp..rsp.saturating_add(STACK));
+        }
+        for range in self.ranges_that_matter() {
+            memory.add(range);
+        }
+        Dump {
+            modules: images.iter().map(|image| Module::of(image)).collect(),
+            threads,
+            exception,
+            comment,
+            // CAST: at most as many as a byte holds; a machine has few.
+            processors: self.config().processors.min(255) as u8,
+            memory,
+        }
+    }
+
+    /// Every thread but `own` that is in driver code.
+    fn other_threads(&self, own: Option<u64>) -> Vec<DumpThread> {
+        let threads: Vec<Arc<Thread>> = self.all_threads().into_iter().filter(|thread| Some(thread.id()) != own).collect();
+        let found = registers::of(&threads);
+        threads
+            .iter()
+            .zip(found)
+            .filter_map(|(thread, found)| {
+                let registers = self.in_driver(found?)?;
+                // CAST: numbers of threads count from 1.
+                Some(DumpThread { id: thread.id() as u32, name: thread.name(), registers })
+            })
+            .collect()
+    }
+
+    /// What a thread's registers are in driver code: its own where it runs there, `rip` and `rsp` of its call where it
+    /// is in a service. `None`: it is not in an image.
+    fn in_driver(&self, seen: registers::Seen) -> Option<Registers> {
+        // CAST: addresses.
+        if self.images.contains(seen.registers.rip as usize) {
+            return Some(seen.registers);
+        }
+        let rip = memory::word(seen.shim_frame)?;
+        self.images.contains(rip as usize).then(|| Registers::at(rip, seen.shim_frame as u64 + 8))
+    }
+}
+
