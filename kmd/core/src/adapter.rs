@@ -120,7 +120,8 @@ impl<P: Platform> Adapter<P> {
     /// # Errors
     /// [`Error::NoMemory`].
     pub(crate) fn publish(&self, started: Shared<Started<P>>) -> Result<()> {
-        let handle = Handle::create(started)?;
+        P::root().add(&started);
+        let handle = Handle::create(started.clone()).inspect_err(|_| P::root().remove(&started))?;
         self.started.store(handle.raw(), Ordering::Release);
         Ok(())
     }
@@ -128,7 +129,9 @@ impl<P: Platform> Adapter<P> {
     /// Takes it back; from here on nobody finds it.
     pub(crate) fn withdraw(&self) -> Result<Shared<Started<P>>> {
         let handle = Handle::from_raw(self.started.swap(0, Ordering::AcqRel));
-        handle.take().map_err(|_| Error::DeviceNotReady)
+        let started: Shared<Started<P>> = handle.take().map_err(|_| Error::DeviceNotReady)?;
+        P::root().remove(&started);
+        Ok(started)
     }
 }
 

@@ -77,11 +77,12 @@ struct Entry {
 }
 
 /// The table, made when the first handle is.
-static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
+pub(crate) static TABLE: AtomicPtr<Table> = AtomicPtr::new(core::ptr::null_mut());
 /// Handles alive: 0 when everything was given back.
-static ALIVE: AtomicU64 = AtomicU64::new(0);
+pub(crate) static ALIVE: AtomicU64 = AtomicU64::new(0);
 
-struct Table {
+/// Every handle of the image.
+pub(crate) struct Table {
     entries: GrowOnly<Entry>,
     /// Head of the free list: index + 1 in the low half, a change count in the high one.
     free: AtomicU64,

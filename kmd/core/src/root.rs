@@ -1,0 +1,66 @@
+//! Where a debugger begins: the one variable from which everything is reached, `dx fencepost!fencepost::FENCEPOST`.
+//!
+//! The driver writes it and never reads it. `kmd/fencepost.natvis` says what it and what it leads to look like; a kernel
+//! dump, a live session, and a dump of the model are read in the same way (docs/windbg.md).
+
+use crate::adapter::Started;
+use crate::handle::{ALIVE, TABLE, Table};
+use crate::platform::Platform;
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+/// Started adapters that are listed; of more, the last are missing.
+pub const LISTED: usize = 4;
+
+/// What a debugger begins at.
+pub struct Root<P: Platform> {
+    /// The adapters that are started; null where none is.
+    adapters: [AtomicPtr<Started<P>>; LISTED],
+    /// Starts and stops since the image was loaded.
+    starts: AtomicU64,
+    stops: AtomicU64,
+    /// Every object that Dxgkrnl has a handle of; null before the first.
+    #[expect(dead_code, reason = "a debugger reads it")]
+    handles: &'static AtomicPtr<Table>,
+    /// How many of them there are.
+    #[expect(dead_code, reason = "a debugger reads it")]
+    alive: &'static AtomicU64,
+}
+
+impl<P: Platform> Root<P> {
+    /// Of an image that has just been loaded.
+    pub const fn new() -> Self {
+        Self {
+            adapters: [const { AtomicPtr::new(core::ptr::null_mut()) }; LISTED],
+            starts: AtomicU64::new(0),
+            stops: AtomicU64::new(0),
+            handles: &TABLE,
+            alive: &ALIVE,
+        }
+    }
+
+    /// StartDevice: lists an adapter. Any IRQL.
+    pub(crate) fn add(&self, started: &Started<P>) {
+        self.starts.fetch_add(1, Ordering::Relaxed);
+        let at = core::ptr::from_ref(started).cast_mut();
+        for place in &self.adapters {
+            if place.compare_exchange(core::ptr::null_mut(), at, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// StopDevice: takes it off the list, before it may be freed. Any IRQL.
+    pub(crate) fn remove(&self, started: &Started<P>) {
+        self.stops.fetch_add(1, Ordering::Relaxed);
+        let at = core::ptr::from_ref(started).cast_mut();
+        for place in &self.adapters {
+            let _ = place.compare_exchange(at, core::ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<P: Platform> Default for Root<P> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
