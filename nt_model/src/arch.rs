@@ -59,6 +59,23 @@ pub(crate) fn take_shim_frame() -> usize {
     frame
 }
 
+/// The same, without clearing it. 0 where the last shim has taken it. Safe in a signal handler.
+#[inline]
+pub(crate) fn peek_shim_frame() -> usize {
+    let frame: usize;
+    // SAFETY: as above; the word is only read.
+    unsafe {
+        asm!(
+            "mov {t}, qword ptr [rip + __nt_model_shim_frame@GOTTPOFF]",
+            "mov {f}, qword ptr fs:[{t}]",
+            t = out(reg) _,
+            f = out(reg) frame,
+            options(nostack, readonly)
+        );
+    }
+    frame
+}
+
 /// The word at `frame`: what the caller pushed, that is its return address.
 #[inline]
 pub(crate) fn return_address(frame: usize) -> usize {

@@ -38,7 +38,7 @@ use memory::Collected;
 pub(crate) use memory::read;
 pub use registers::Registers;
 
-/// The memory of a dump ends before this, in bytes; what does not fit is left out, the largest first.
+/// The memory of a dump ends before this, in bytes; what does not fit of the largest pieces is left out.
 pub const MEMORY_LIMIT: usize = 60 << 20;
 /// The exception code of a broken rule for which Windows has no bug check: an error of a customer's facility.
 /// Source: "Defining New Error Types" (winerror.h), bits 29 to 31.
@@ -168,6 +168,10 @@ impl Machine {
         for range in self.ranges_that_matter() {
             memory.add(range);
         }
+        let comment = match memory.left_out {
+            0 => comment,
+            bytes => format!("{comment}\n{bytes} bytes of the largest pieces of memory are left out"),
+        };
         Dump {
             modules: images.iter().map(|image| Module::of(image)).collect(),
             threads,

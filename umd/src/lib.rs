@@ -7,6 +7,7 @@
 //! | `heap.rs`, `runtime.rs` | what a C runtime would bring |
 #![cfg(windows)]
 #![no_std]
+#![debugger_visualizer(natvis_file = "../fencepost_umd.natvis")]
 
 mod exports;
 mod gdi32;

@@ -1,7 +1,7 @@
 //! Where a debugger begins: the one variable from which everything is reached, `dx fencepost!fencepost::FENCEPOST`.
 //!
-//! The driver writes it and never reads it. `kmd/fencepost.natvis` says what it and what it leads to look like; a kernel
-//! dump, a live session, and a dump of the model are read in the same way (docs/windbg.md).
+//! The driver writes it and never reads it. `kmd/fencepost.natvis` says what it and what it leads to look like; a
+//! kernel dump, a live session, and a dump of the model are read in the same way (docs/windbg.md).
 
 use crate::adapter::Started;
 use crate::handle::{ALIVE, TABLE, Table};

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use minidump_common::format::{
     CONTEXT_AMD64, CPU_INFORMATION, ContextFlagsAmd64, MINIDUMP_DIRECTORY, MINIDUMP_EXCEPTION, MINIDUMP_EXCEPTION_STREAM,
     MINIDUMP_HEADER, MINIDUMP_LOCATION_DESCRIPTOR, MINIDUMP_MEMORY_DESCRIPTOR, MINIDUMP_MEMORY_DESCRIPTOR64,
-    MINIDUMP_MODULE, MINIDUMP_SIGNATURE, MINIDUMP_STREAM_TYPE, MINIDUMP_SYSTEM_INFO, MINIDUMP_THREAD,
+    MINIDUMP_MISC_INFO, MINIDUMP_MODULE, MINIDUMP_SIGNATURE, MINIDUMP_STREAM_TYPE, MINIDUMP_SYSTEM_INFO, MINIDUMP_THREAD,
     MINIDUMP_THREAD_NAME, MINIDUMP_VERSION, PlatformId, ProcessorArchitecture, VS_FIXEDFILEINFO,
 };
 use scroll::ctx::{SizeWith, TryIntoCtx};
@@ -25,7 +25,7 @@ const CODE: u16 = 0x33;
 const DATA: u16 = 0x2B;
 const PROCESS: u16 = 0x53;
 /// Streams of a dump with an exception.
-const STREAMS: usize = 8;
+const STREAMS: usize = 9;
 
 /// A file that grows.
 struct File {
@@ -182,6 +182,19 @@ fn system(file: &mut File, dump: &Dump) -> MINIDUMP_SYSTEM_INFO {
     }
 }
 
+/// The system process, whose number is 4.
+fn process() -> MINIDUMP_MISC_INFO {
+    const HAS_PROCESS_ID: u32 = 1;
+    MINIDUMP_MISC_INFO {
+        size_of_info: number(MINIDUMP_MISC_INFO::size_with(&LE)),
+        flags1: HAS_PROCESS_ID,
+        process_id: 4,
+        process_create_time: 0,
+        process_user_time: 0,
+        process_kernel_time: 0,
+    }
+}
+
 /// Bytes of the stack of the thread at `rsp` that the dump holds.
 fn stack_bytes(dump: &Dump, rsp: u64) -> usize {
     let around = dump.memory.ranges.iter().find(|(at, bytes)| rsp >= *at && rsp < at + bytes.len() as u64);
@@ -216,6 +229,9 @@ pub(super) fn bytes(dump: &Dump) -> Vec<u8> {
     let system = system(&mut file, dump);
     let system = file.record(system);
     file.stream(MINIDUMP_STREAM_TYPE::SystemInfoStream, system);
+    let process = process();
+    let process = file.record(process);
+    file.stream(MINIDUMP_STREAM_TYPE::MiscInfoStream, process);
     let comment: Vec<u8> = dump.comment.bytes().chain([0]).collect();
     let comment = file.append(&comment);
     file.stream(MINIDUMP_STREAM_TYPE::CommentStreamA, comment);

@@ -60,8 +60,8 @@ impl Collected {
 pub(crate) fn read(at: usize, into: &mut [u8]) -> bool {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = libc::iovec { iov_base: core::ptr::with_exposed_provenance_mut(at), iov_len: into.len() };
-    // SAFETY: `local` describes a slice that is borrowed for the call; the other range is only read, by the kernel, which
-    // answers an error where nothing is mapped.
+    // SAFETY: `local` describes a slice that is borrowed for the call; the other range is only read, by the kernel,
+    // which answers an error where nothing is mapped.
     let count = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
     usize::try_from(count) == Ok(into.len())
 }

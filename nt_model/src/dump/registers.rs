@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::arch::TrapFrame;
+use crate::arch::{self, TrapFrame};
 use crate::cpu;
 use crate::thread::Thread;
 
@@ -186,7 +186,12 @@ extern "C" fn on_signal(_signal: i32, _info: *mut libc::siginfo_t, context: *mut
     let context = unsafe { &*context.cast::<libc::ucontext_t>() };
     cpu::with(|cpu| {
         if let Some(thread) = cpu.thread() {
-            thread.mailbox.answer(context, cpu.shim_frame());
+            // The C library functions do not enter a service; their thunks leave the frame behind.
+            let frame = match cpu.shim_frame() {
+                0 if cpu.entry_depth() != 0 => arch::peek_shim_frame(),
+                frame => frame,
+            };
+            thread.mailbox.answer(context, frame);
         }
     });
 }

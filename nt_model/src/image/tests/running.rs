@@ -7,6 +7,7 @@ use iced_x86::code_asm::*;
 use super::builder::DriverBuilder;
 use super::load;
 use crate::driver::Abandoned;
+use crate::dump::Moment;
 use crate::io::StartError;
 use crate::kernel::{Kernel, KernelConfig};
 use crate::rules::{Caller, Policy};
@@ -113,6 +114,33 @@ fn a_null_pointer_is_the_drivers_broken_rule() {
         b.asm.mov(dword_ptr(rax + 0x20), 1)
     });
     assert_eq!(stops_with(&file).0, NT_ACCESS.name);
+}
+
+/// The registers of a dump are those of the very instruction.
+#[test]
+fn a_fault_leaves_a_dump_with_its_registers() {
+    let kernel = Kernel::new(KernelConfig { policy: Policy::Collect, ..KernelConfig::default() });
+    let kept = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let keep = kept.clone();
+    kernel.keep_dumps(move |moment, dump| keep.lock().push((moment, dump)));
+    let _in = kernel.enter();
+    let file = driver(&[], |b| {
+        b.asm.mov(rbx, 0x1111_2222_3333_4444_u64)?;
+        b.asm.mov(r15, 0x5555_u64)?;
+        b.asm.xor(eax, eax)?;
+        b.asm.mov(dword_ptr(rax + 0x20), 1)
+    });
+    let _refused = start(&kernel, &file);
+    let kept = kept.lock();
+    let [(Moment::Broken, dump)] = &kept[..] else { panic!("{kept:?}") };
+    let [thread] = dump.threads() else { panic!("{:?}", dump.threads()) };
+    let registers = thread.registers;
+    assert!(kernel.images.contains(registers.rip as usize), "{registers:x?}");
+    // rax, rbx and r15.
+    let general = [0, 3, 15].map(|number| registers.general[number]);
+    assert_eq!(general, [0, 0x1111_2222_3333_4444, 0x5555]);
+    assert!(dump.comment().contains("NT-ACCESS"), "{}", dump.comment());
+    assert_eq!(dump.left_out(), 0);
 }
 
 #[test]

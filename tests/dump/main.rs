@@ -1,0 +1,263 @@
+//! Dumps for debuggers: of a broken rule, of a hang, of a machine at work, as three readers find them: the `minidump`
+//! crate, LLDB, and a small one of our own that shows what the natvis files say. The images must have been built.
+
+mod lldb;
+mod natvis;
+mod types;
+
+use dxgkrnl_model::personality::{Personality, Windows};
+use fencepost::demo::picture::Picture;
+use fencepost::demo::run::run as demo;
+use fencepost::dump::{Dump, Moment, Recorder};
+use fencepost::setting::adapter_of_ours;
+use fencepost::world::{Form, Images, World};
+use libtest_mimic::{Arguments, Failed, Trial};
+use minidump::{Minidump, MinidumpException, MinidumpMemory64List, MinidumpModuleList, MinidumpThreadList, Module};
+use natvis::{Natvis, Value};
+use nt_model::{Caller, Details, Machine, Violation, rules};
+use roxmltree::Document;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use types::Symbols;
+
+rules! {
+    list PLANTED;
+    /// A rule that the test breaks on the driver's behalf.
+    PLANTED_RULE = "TEST-PLANTED" {
+        title: "a driver maps nothing while the test looks",
+        source: "this test",
+        bugcheck: (0x119, 0xA),
+        fix: "none: the test plants it",
+    }
+}
+
+fn folder() -> PathBuf {
+    std::env::var_os("FENCEPOST_OUT").map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("out"), PathBuf::from)
+}
+
+fn form() -> Form {
+    Form::Image(Arc::new(Images::read(&folder()).expect("the images")))
+}
+
+fn symbols(name: &str) -> Symbols {
+    let file = std::fs::read(folder().join(name)).expect("the symbol file");
+    Symbols::of(&file).expect("a symbol file")
+}
+
+/// A dump that a recorder kept, written as the command line writes it, with the symbol file beside it.
+struct Written {
+    folder: tempfile::TempDir,
+}
+
+impl Written {
+    fn new(recorder: &Recorder, shows: &str) -> Self {
+        let written = Self { folder: tempfile::tempdir().expect("a folder") };
+        let beside = fencepost::dump::BESIDE.map(|name| folder().join(name));
+        assert_eq!(recorder.write(&written.path(), &beside).expect("written"), shows);
+        written
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("a.dmp")
+    }
+
+    fn read(&self) -> Minidump<'static, Vec<u8>> {
+        let bytes = std::fs::read(self.path()).expect("the dump");
+        assert!(bytes.len() < 64 << 20, "{} bytes", bytes.len());
+        Minidump::read(bytes).expect("a minidump")
+    }
+}
+
+/// Where the driver is loaded, by the dump, which names its symbol file by its id.
+fn driver(dump: &Minidump<'static, Vec<u8>>, symbols: &Symbols) -> u64 {
+    let modules = dump.get_stream::<MinidumpModuleList>().expect("modules");
+    let module = modules.iter().find(|module| module.code_file() == "fencepost.sys").expect("the driver");
+    assert_eq!(module.debug_file().as_deref(), Some("fencepost.pdb"));
+    let id = module.debug_identifier().expect("an id");
+    let (guid, age) = &symbols.id;
+    assert_eq!((id.uuid().to_string().to_uppercase(), id.appendix()), (guid.clone(), *age));
+    module.base_address()
+}
+
+/// Runs `f` with the natvis of the driver's symbol file over a dump's memory, and the root variable.
+fn with_root<R>(dump: &Minidump<'static, Vec<u8>>, symbols: &Symbols, f: impl FnOnce(&Natvis<'_>, &Value) -> R) -> R {
+    let memory = dump.get_stream::<MinidumpMemory64List<'_>>().expect("memory");
+    let read = |at: u64, bytes: usize| {
+        let range = memory.memory_at_address(at)?;
+        // CAST: an offset in a range.
+        let start = (at - range.base_address) as usize;
+        range.bytes.get(start..start + bytes).map(<[u8]>::to_vec)
+    };
+    let text = symbols.visualizer.as_deref().expect("a natvis file in the symbol file");
+    let document = Document::parse(text).expect("XML");
+    let mut natvis = Natvis::new(symbols, &document);
+    natvis.read = Some(&read);
+    let root = natvis.variable("fencepost::FENCEPOST", driver(dump, symbols)).expect("the root variable");
+    f(&natvis, &root)
+}
+
+/// Every member that a natvis file names is in the symbol file that it is linked into.
+fn natvis_names_what_is_there(pdb: &str, source: &str, at_least: usize) {
+    let symbols = symbols(pdb);
+    let text = symbols.visualizer.as_deref().expect("a natvis file in the symbol file");
+    let file = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(source)).expect("the natvis file");
+    assert_eq!(text, file, "{pdb} has another natvis file than {source}");
+    let document = Document::parse(text).expect("XML");
+    let (count, wrong) = Natvis::new(&symbols, &document).check();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(count >= at_least, "{count} expressions");
+    // A member that was renamed is noticed.
+    let renamed = text.replace("capacity", "roominess").replace("number}", "ordinal}");
+    let document = Document::parse(&renamed).expect("XML");
+    assert!(!Natvis::new(&symbols, &document).check().1.is_empty(), "nothing notices a renamed member");
+}
+
+/// A process with a device and three queues: what the root variable says is what was made.
+fn the_root_says_what_was_made() {
+    let recorder = Arc::new(Recorder::default());
+    recorder.listening(|| {
+        let world = World::boot(&form(), Personality::collecting()).expect("the driver loads");
+        world.adapter(adapter_of_ours(&[])).expect("the adapter starts");
+        let user = world.process("maker").expect("a process");
+        let device = user.open().and_then(|adapter| adapter.device()).expect("a device");
+        let queues: Vec<_> = [0, 0, 1].map(|node| device.queue(node, 0x1_0000, 0, 0).expect("a queue")).into();
+        for queue in &queues[..2] {
+            let value = queue.run(|list| list.nop(16)).expect("submitted");
+            queue.wait(value, Some(std::time::Duration::from_secs(20))).expect("executed");
+        }
+        world.os.kernel().dump_moment(Moment::Ended, "a look");
+    });
+    let written = Written::new(&recorder, "the end");
+    let (dump, symbols) = (written.read(), symbols("fencepost.pdb"));
+    with_root(&dump, &symbols, |natvis, root| {
+        let text = natvis.show(root).expect("the root");
+        assert!(text.starts_with("Fencepost: ") && text.ends_with(" objects alive, 1 starts, 0 stops"), "{text}");
+        let adapter = natvis.item(root, "[adapter 0]").expect("the adapter");
+        let text = natvis.show(&adapter).expect("the adapter");
+        assert!(text.contains(" 3 hardware queues, 3 doorbells, 3 native fences,"), "{text}");
+        assert!(natvis.item(root, "[adapter 1]").is_err());
+        let node = natvis.item(&adapter, "[node 0: 3D]").expect("a node");
+        let text = natvis.show(&node).expect("the node");
+        assert!(text.starts_with("node 0: idle; ") && text.ends_with(" 0 resets"), "{text}");
+        // The table of handles lists as many of each kind.
+        let table = natvis.item(root, "[handles]").expect("the table");
+        let count = natvis.number(&natvis.evaluate("entries.next.v.value.__0", &table).expect("a count")).expect("it");
+        let entry = |at| natvis.evaluate(&format!("entries.directory.data_ptr[0].v.value.__0[{at}]"), &table);
+        let entries: Vec<_> = (0..count).map(|at| natvis.show(&entry(at).expect("an entry")).expect("text")).collect();
+        let queues: Vec<_> = entries.iter().filter(|entry| entry.starts_with("hardware queue ")).collect();
+        assert_eq!(queues.len(), 3, "{entries:#?}");
+        let used = |queue: &&&String| queue.contains(" of its ring consumed, 2 packets");
+        assert_eq!(queues.iter().filter(used).count(), 2, "{queues:#?}");
+    });
+}
+
+/// The hung engine of the demo: it cannot come off, and its thread is where it hangs.
+fn a_hang_is_seen_where_it_hangs() {
+    let recorder = Arc::new(Recorder::default());
+    let photo = Picture::coffee().expect("the picture");
+    recorder.listening(|| demo(&form(), Windows::Default, &[], &photo, false, |_| (), &|_| ()).expect("the demo"));
+    let written = Written::new(&recorder, "the time-out");
+    let (dump, symbols) = (written.read(), symbols("fencepost.pdb"));
+    with_root(&dump, &symbols, |natvis, root| {
+        let adapter = natvis.item(root, "[adapter 0]").expect("the adapter");
+        let texts = ["[node 0: 3D]", "[node 1: copy]", "[node 2: paging]"]
+            .map(|name| natvis.show(&natvis.item(&adapter, name).expect("a node")).expect("text"));
+        let hung: Vec<_> = texts.iter().filter(|text| text.ends_with("cannot come off what it runs")).collect();
+        assert_eq!(hung.len(), 1, "{texts:#?}");
+    });
+    let text = lldb::ask(&written.path(), &["thread backtrace all".to_owned()]).expect("LLDB");
+    let threads: Vec<&str> = text.split("thread #").skip(1).collect();
+    let hung = threads.iter().filter(|thread| {
+        let frames: Vec<&str> = thread.lines().filter(|line| line.contains("frame #")).collect();
+        let is_executing = frames.iter().any(|frame| frame.contains("gpu_engine::engine::Core<"));
+        is_executing && frames.last().is_some_and(|frame| frame.contains("fencepost::nt::thread::run"))
+    });
+    assert_eq!(hung.count(), 1, "{text}");
+}
+
+/// A rule that is broken in a service that the driver calls: where it was called is the exception's frame.
+fn a_broken_rule_is_seen_where_it_was_broken() {
+    let recorder = Arc::new(Recorder::default());
+    let violation: Violation = recorder.listening(|| {
+        let world = World::boot(&form(), Personality::collecting()).expect("the driver loads");
+        world.os.kernel().set_at_mapping(Some(Arc::new(|_| {
+            Machine::with_current(|machine| {
+                let machine = machine.expect("a machine");
+                machine.rules.broken(&PLANTED_RULE, Details::new("planted").params([7, 9, 4]));
+            });
+        })));
+        drop(world.adapter(adapter_of_ours(&[])));
+        world.os.kernel().set_at_mapping(None);
+        world.os.kernel().rules.violations().first().expect("it was planted").clone()
+    });
+    let written = Written::new(&recorder, "the broken rule");
+    let (dump, symbols) = (written.read(), symbols("fencepost.pdb"));
+    let base = driver(&dump, &symbols);
+    let call = violation.context.call.as_ref().expect("a call");
+    let Caller::Image { image, rva } = &call.caller else { panic!("{:?}", call.caller) };
+    assert_eq!(image, "fencepost.sys");
+    let exception = dump.get_stream::<MinidumpException<'_>>().expect("an exception");
+    assert_eq!(u64::from(exception.get_crashing_thread_id()), violation.context.thread);
+    let record = &exception.raw.exception_record;
+    assert_eq!((record.exception_code, record.exception_address), (0x119, base + rva));
+    assert_eq!(record.exception_information[..4], violation.params);
+    assert_eq!(violation.params, [0xA, 7, 9, 4]);
+    let comment = dump.get_raw_stream(minidump::format::MINIDUMP_STREAM_TYPE::CommentStreamA as u32).expect("a comment");
+    assert!(String::from_utf8_lossy(comment).contains("TEST-PLANTED: a driver maps nothing"));
+    let threads = dump.get_stream::<MinidumpThreadList<'_>>().expect("threads");
+    assert!(threads.threads.iter().any(|thread| u64::from(thread.raw.thread_id) == violation.context.thread));
+    let commands = [
+        "script thread = lldb.process.GetSelectedThread(); print('PC', hex(thread.GetFrameAtIndex(0).GetPC()))".to_owned(),
+        "script print('MODULE', lldb.target.GetModuleAtIndex(0).GetUUIDString())".to_owned(),
+        "script print('STARTS', lldb.target.FindFirstGlobalVariable('fencepost::FENCEPOST')\
+            .GetValueForExpressionPath('.starts.v.value.__0').GetValueAsUnsigned())"
+            .to_owned(),
+        "thread backtrace".to_owned(),
+    ];
+    let text = lldb::ask(&written.path(), &commands).expect("LLDB");
+    let said = |word: &str| text.lines().find_map(|line| line.strip_prefix(word)).map(str::trim).map(str::to_owned);
+    assert_eq!(said("PC "), Some(format!("{:#x}", base + rva)), "{text}");
+    assert_eq!(said("MODULE "), Some(format!("{}-{:08X}", symbols.id.0, symbols.id.1)), "{text}");
+    let starts = with_root(&dump, &symbols, |natvis, root| {
+        natvis.number(&natvis.evaluate("starts.v.value.__0", root).expect("a counter")).expect("a number")
+    });
+    assert_eq!(said("STARTS "), Some(starts.to_string()), "{text}");
+    // The stack is followed down to the driver's first function.
+    let frames: Vec<&str> = text.lines().filter(|line| line.contains("frame #")).collect();
+    assert!(frames.len() > 2 && frames.iter().all(|frame| frame.contains("fencepost.sys`")), "{text}");
+}
+
+/// A dump is taken on demand without an exception, of a machine without images, too.
+fn a_machine_without_images_has_a_dump() {
+    let kernel = nt_model::Kernel::collecting();
+    let dump: Dump = kernel.dump(None);
+    let read = Minidump::read(dump.to_bytes()).expect("a minidump");
+    assert_eq!(read.get_stream::<MinidumpModuleList>().expect("a list").iter().count(), 0);
+    assert!(read.get_stream::<MinidumpException<'_>>().is_err());
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let built = folder().join("fencepost.sys").exists();
+    let trial = |name: &str, test: fn()| {
+        Trial::test(name, move || {
+            test();
+            Ok::<(), Failed>(())
+        })
+    };
+    let trials = vec![
+        trial("fencepost.natvis names what fencepost.pdb has", || {
+            natvis_names_what_is_there("fencepost.pdb", "kmd/fencepost.natvis", 200);
+        }),
+        trial("fencepost_umd.natvis names what fencepost_umd.pdb has", || {
+            natvis_names_what_is_there("fencepost_umd.pdb", "umd/fencepost_umd.natvis", 30);
+        }),
+        trial("the root variable says what was made", the_root_says_what_was_made),
+        trial("a hang is seen where it hangs", a_hang_is_seen_where_it_hangs),
+        trial("a broken rule is seen where it was broken", a_broken_rule_is_seen_where_it_was_broken),
+    ];
+    let mut trials: Vec<_> = trials.into_iter().map(|trial| trial.with_ignored_flag(!built)).collect();
+    trials.push(trial("a machine without images has a dump", a_machine_without_images_has_a_dump));
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
