@@ -81,7 +81,6 @@ fn ends_at_work(scene: &Scene) -> Played {
         let done = fences.iter().map(|fence| Ok(witness.load(fence.cpu)?)).collect::<Result<Vec<_>>>()?;
         amid += u32::from(done == [0, 0]);
         drop(work);
-        drop(rooms);
         // With its doorbells connected.
         let process = Arc::into_inner(raw.process).context("another owner of the process")?;
         // Every third is terminated: its rings stay where they are until its contexts are off.
