@@ -83,7 +83,7 @@ fn ends_at_work(scene: &Scene) -> Played {
         drop(work);
         // With its doorbells connected.
         let process = Arc::into_inner(raw.process).context("another owner of the process")?;
-        // Every third is terminated: its rings stay where they are until its contexts are off.
+        // Every third is terminated, of which nothing is waited for.
         if round % 3 == 0 {
             process.end(End::Terminated);
             continue;
