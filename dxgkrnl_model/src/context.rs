@@ -18,8 +18,10 @@ use crate::memory::companion::Update;
 use crate::memory::page_table::Described;
 use crate::personality::StrayRoot;
 use crate::poison;
+use crate::priority::Priority;
 use crate::process::judge_destroy;
 use crate::rules::paging::{CANCEL_STATUS, CONTEXT_COMPANION, CONTEXT_INFO, CONTEXT_OUTPUT, OBJECT_HANDLE};
+use crate::sync::{Lock, Rank};
 use crate::vidsch::command::Commands;
 
 /// A context of a packet node.
@@ -31,6 +33,8 @@ pub(crate) struct Context {
     driver: AtomicUsize,
     private_size: u32,
     companion_node: u32,
+    /// As clients have set it.
+    priority: Lock<Priority>,
     commands: Commands,
 }
 
@@ -93,11 +97,25 @@ impl Context {
             driver: AtomicUsize::new(made.driver),
             private_size: made.private_size,
             companion_node: made.companion_node,
+            priority: Lock::new(Rank::Log, Priority::default()),
             commands: Commands::new(),
         });
         context.handle.bind(KernelObject::Context(Arc::downgrade(&context)));
         set_root(device, context.driver_handle(), root);
         Ok(context)
+    }
+
+    /// The priorities that clients have set.
+    pub(crate) fn priority(&self) -> Priority {
+        *self.priority.lock()
+    }
+
+    /// Changes the priorities: the next buffer goes by them.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn set_priority(&self, change: impl FnOnce(&mut Priority)) {
+        change(&mut self.priority.lock());
+        self.device.adapter().scheduler.kick(self.device.adapter());
     }
 
     /// `PagingCompanionNodeId`.

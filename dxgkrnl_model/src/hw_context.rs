@@ -10,8 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use wddm_abi::{
-    DXGK_CREATECONTEXTFLAGS, DXGK_SCHEDULING_PRIORITY_BAND, DXGKARG_CREATEHWCONTEXT,
-    DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, NTSTATUS,
+    DXGK_CREATECONTEXTFLAGS, DXGKARG_CREATEHWCONTEXT, DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, NTSTATUS, ntstatus,
 };
 
 use suspension::Suspension;
@@ -22,6 +21,7 @@ use crate::ddi::{self, call_ddi};
 use crate::device::Device;
 use crate::handle::{KernelHandle, KernelObject};
 use crate::hw_queue::HwQueue;
+use crate::priority::Priority;
 use crate::process::judge_destroy;
 use crate::rules::paging::OBJECT_HANDLE;
 use crate::sync::{Admission, Gate, Lock, Naming, Rank, Signal};
@@ -46,6 +46,10 @@ pub(crate) struct HwContext {
     /// A suspension was acknowledged.
     pub(crate) changed: Signal,
     queues: Lock<Vec<Weak<HwQueue>>>,
+    /// As clients have set it.
+    priority: Lock<Priority>,
+    /// Whoever changes it, and tells the driver.
+    changing: Gate,
     /// Thunks that make something of it.
     pub(crate) users: Naming,
     /// Waits and signals of the context while none of its queues takes part in them.
@@ -103,6 +107,8 @@ impl HwContext {
             suspension: Lock::new(Rank::Node, Suspension::new()),
             changed: Signal::new(),
             queues: Lock::new(Rank::Registry, Vec::new()),
+            priority: Lock::new(Rank::Log, Priority::default()),
+            changing: Gate::new(),
             users: Naming::new(),
             commands: Commands::new(),
             invalidated: AtomicBool::new(false),
@@ -113,7 +119,8 @@ impl HwContext {
         context.handle.bind(KernelObject::HwContext(Arc::downgrade(&context)));
         device.add_hw_context(&context);
         crate::context::set_root(device, context.driver_handle(), device.process().address_space().root());
-        context.set_properties(|_| ());
+        // Judged there; a context that the driver would not schedule so is made all the same.
+        let _ = context.set_properties(|_| ());
         Ok(context)
     }
 
@@ -131,14 +138,42 @@ impl HwContext {
         }
     }
 
-    /// Tells the driver how the context is scheduled: as usual, but for what `change` changes.
+    /// The priorities that clients have set.
+    pub(crate) fn priority(&self) -> Priority {
+        *self.priority.lock()
+    }
+
+    /// Changes the priorities, and tells the driver.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn set_properties(&self, change: impl FnOnce(&mut DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES)) {
+    ///
+    /// # Errors
+    /// What the driver returned, or STATUS_INVALID_PARAMETER when the context is gone: nothing has changed.
+    pub(crate) fn set_priority(&self, change: impl FnOnce(&mut Priority)) -> Result<(), NTSTATUS> {
+        let _alone = self.changing.exclusive(self.device.adapter().kernel());
+        let _held = self.hold();
+        if !self.is_alive() {
+            return Err(ntstatus::STATUS_INVALID_PARAMETER);
+        }
+        let before = self.priority();
+        change(&mut self.priority.lock());
+        let status = self.set_properties(|_| ());
+        if status.is_success() {
+            return Ok(());
+        }
+        *self.priority.lock() = before;
+        Err(status)
+    }
+
+    /// Tells the driver how the context is scheduled: as clients would have it, but for what `change` changes. Returns
+    /// the driver's status.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn set_properties(&self, change: impl FnOnce(&mut DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES)) -> NTSTATUS {
         let adapter = self.device.adapter();
         let mut arguments = DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES::zeroed();
         arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
-        arguments.priorityBand = DXGK_SCHEDULING_PRIORITY_BAND::DXGK_SCHEDULING_PRIORITY_BAND_NORMAL;
+        self.priority().store(&mut arguments);
         arguments.quantum = 400_000;
         arguments.gracePeriodSamePriority = 100_000;
         arguments.gracePeriodLowerPriority = 100_000;
@@ -146,6 +181,7 @@ impl HwContext {
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSetContextSchedulingProperties(miniport, pointer)));
         judge_resume(adapter, "DxgkDdiSetContextSchedulingProperties", status);
+        status
     }
 
     pub(crate) fn device(&self) -> &Arc<Device> {

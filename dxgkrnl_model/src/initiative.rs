@@ -223,7 +223,7 @@ impl Os {
         for context in contexts_of(adapter, process) {
             let _held = context.hold();
             if context.is_alive() {
-                context.set_properties(&change);
+                let _ = context.set_properties(&change);
             }
         }
     }

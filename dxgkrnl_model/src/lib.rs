@@ -27,6 +27,7 @@ pub mod pci;
 pub mod personality;
 mod poison;
 mod power;
+mod priority;
 pub mod process;
 mod raw;
 mod recovery;

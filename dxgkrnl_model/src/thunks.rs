@@ -18,6 +18,7 @@ mod device;
 mod doorbell;
 mod fence;
 mod memory;
+mod priority;
 mod queue;
 mod records;
 mod refused;
@@ -228,13 +229,14 @@ pub(crate) fn enter(machine: &Machine, name: &'static str, body: impl FnOnce(&Ca
 }
 
 /// Every table, implementations first.
-fn tables() -> [&'static [ShimEntry]; 11] {
+fn tables() -> [&'static [ShimEntry]; 12] {
     [
         adapter::THUNKS,
         device::THUNKS,
         doorbell::THUNKS,
         fence::THUNKS,
         memory::THUNKS,
+        priority::THUNKS,
         queue::THUNKS,
         wait::THUNKS,
         sharing::THUNKS,
@@ -315,6 +317,8 @@ table_of! {
     D3DKMTIsFeatureEnabled, D3DKMTEscape, D3DKMTQueryStatistics,
     D3DKMTCreateDevice, D3DKMTDestroyDevice, D3DKMTGetDeviceState, D3DKMTCreateContextVirtual, D3DKMTDestroyContext,
     D3DKMTSubmitCommand,
+    D3DKMTSetContextSchedulingPriority, D3DKMTGetContextSchedulingPriority,
+    D3DKMTSetContextInProcessSchedulingPriority, D3DKMTGetContextInProcessSchedulingPriority,
     D3DKMTCreatePagingQueue, D3DKMTDestroyPagingQueue, D3DKMTCreateAllocation2, D3DKMTDestroyAllocation2,
     D3DKMTMakeResident, D3DKMTEvict, D3DKMTLock2, D3DKMTUnlock2, D3DKMTMapGpuVirtualAddress,
     D3DKMTReserveGpuVirtualAddress, D3DKMTFreeGpuVirtualAddress, D3DKMTUpdateGpuVirtualAddress,

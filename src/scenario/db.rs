@@ -13,6 +13,8 @@
 //! | `db/resize.rs` | a ring in place of another |
 //! | `db/kernel.rs` | kernel-mode queues |
 //! | `db/schedule.rs` | suspension, kernel-mode queues beside user-mode ones |
+//! | `db/sizes.rs` | what a driver may say of a doorbell's size |
+//! | `db/priority.rs` | priorities that clients set |
 //! | `db/room.rs` | queues and doorbells without the user-mode driver |
 
 mod crowd;
@@ -21,10 +23,12 @@ mod kernel;
 mod path;
 mod pool;
 pub(super) mod power;
+mod priority;
 mod resize;
 mod ring;
 mod room;
 mod schedule;
+mod sizes;
 mod together;
 
 pub use crowd::crowd;
@@ -41,7 +45,7 @@ use nt_model::MapError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED};
-use wddm_abi::{D3DKMT_CREATE_DOORBELL, DXGK_MAX_DOORBELL_SIZE_BYTES, NTSTATUS};
+use wddm_abi::{D3DKMT_CREATE_DOORBELL, NTSTATUS};
 
 const SUBMIT: &str = "User-mode work submission, Work submission pseudocode in UMD";
 const CREATE: &str = "D3DKMT_CREATE_DOORBELL; DxgkDdiCreateDoorbell";
@@ -66,7 +70,7 @@ pub(super) const CASES: &[Scenario] = &joined::<
     {
         let [pool, ring, schedule] = [pool::CASES.len(), ring::CASES.len(), schedule::CASES.len()];
         let [idle, power, kernel] = [idle::CASES.len(), power::CASES.len(), kernel::CASES.len()];
-        let more = path::CASES.len() + crowd::CASES.len() + resize::CASES.len();
+        let more = path::CASES.len() + crowd::CASES.len() + resize::CASES.len() + priority::CASES.len();
         OWN.len() + pool + ring + schedule + kernel + idle + power + together::CASES.len() + more
     },
 >(&[
@@ -81,6 +85,7 @@ pub(super) const CASES: &[Scenario] = &joined::<
     path::CASES,
     crowd::CASES,
     resize::CASES,
+    priority::CASES,
 ]);
 
 const OWN: &[Scenario] = &[
@@ -94,7 +99,7 @@ const OWN: &[Scenario] = &[
         id: "DB-02",
         title: "the doorbell's size is between 1 byte and DXGK_MAX_DOORBELL_SIZE_BYTES",
         source: "DXGK_USERMODESUBMISSION_CAPS, DoorbellSizeInBytes",
-        play: sizes,
+        play: sizes::sizes,
     },
     Scenario { id: "DB-03", title: "a doorbell is created disconnected", source: CREATE, play: created_disconnected },
     Scenario {
@@ -197,17 +202,6 @@ fn node_without(stage: &Stage) -> Played {
     })
 }
 
-fn sizes(stage: &Stage) -> Played {
-    stage.play(Setup::default(), |scene| {
-        let caps = scene.adapter().caps().context("caps")?.user_mode.context("user-mode submission caps")?;
-        let size = caps.DoorbellSizeInBytes;
-        // CAST: 16 KiB.
-        ensure!((1..=DXGK_MAX_DOORBELL_SIZE_BYTES).contains(&size), "DoorbellSizeInBytes is {size}");
-        let second = (caps.Flags.SecondaryDoorbellSupported(), caps.SecondaryDoorbellSizeInBytes);
-        same("the secondary doorbell", second, (false, 0))
-    })
-}
-
 fn created_disconnected(stage: &Stage) -> Played {
     portable::case(stage, "DB-03", |scene| {
         same("connect calls", scene.calls("DxgkDdiConnectDoorbell"), 0)?;
@@ -242,7 +236,19 @@ fn ring_unconnected(stage: &Stage) -> Played {
         quiet.connect()?;
         quiet.wait(scene, progress)?;
         same("suspensions", scene.calls("DxgkDdiSuspendContext"), suspensions)?;
-        same("memory", raw.load(target.cpu)?, 1)
+        same("memory", raw.load(target.cpu)?, 1)?;
+        // Of two connected ones, each with a doorbell of its own, the one that rings runs.
+        let progress = quiet.record(&[store(target.gpu, 2)])?;
+        raw.store(quiet.bell.last_queued, progress)?;
+        quiet.publish()?;
+        for value in 10..20 {
+            let done = other.submit_through(&[store(target.gpu + 8, value)])?;
+            other.wait(scene, done)?;
+        }
+        same("nothing ran that did not ring", (quiet.progress()?, raw.load(target.cpu)?), (progress - 1, 1))?;
+        same("its ring", quiet.ring()?, CONNECTED)?;
+        quiet.wait(scene, progress)?;
+        same("memory", raw.load(target.cpu)?, 2)
     })
 }
 
@@ -309,7 +315,21 @@ fn victim(stage: &Stage) -> Played {
 }
 
 fn no_kernel_way(stage: &Stage) -> Played {
-    portable::case(stage, "DB-14", |scene| same("submissions", scene.calls("DxgkDdiSubmitCommandToHwQueue"), 0))
+    portable::case(stage, "DB-14", |scene| {
+        same("submissions", scene.calls("DxgkDdiSubmitCommandToHwQueue"), 0)?;
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let fence = raw.monitored_fence(room.device, 7, false)?;
+        let (handle, refused) = (queue.queue.handle, Err(Denied(STATUS_INVALID_PARAMETER)));
+        same("a wait that is met", raw.queue_wait(handle, fence.handle, 1), refused)?;
+        same("a signal", raw.queue_signal(handle, fence.handle, 9), refused)?;
+        // Presents have no other way in than this thunk.
+        same("a present", raw.call_by_name("D3DKMTSubmitPresentToHwQueue", queue.control.cpu), STATUS_NOT_SUPPORTED)?;
+        same("the fence", raw.load(fence.cpu)?, 7)?;
+        let progress = queue.submit_through(&[])?;
+        queue.wait(scene, progress)
+    })
 }
 
 fn no_doorbell(stage: &Stage) -> Played {

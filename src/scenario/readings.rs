@@ -67,6 +67,7 @@ const EXCEPTIONS: &[Exception] = &[
         "they open shared fences by direct calls with the flags of their creation",
         &["NF-06", "NF-10", "NF-15", "NF-17", "NF-18", "NF-26", "WS-27", "MF-19"],
     ),
+    ("preempts-late", "nothing takes a packet node from what does not end there", &["DB-71"]),
     ("preempts-late", "they are about preemption in ordinary use, of which there is none", &["TE-42", "TE-73", "TE-74", "TE-83"]),
     ("local-in-64k", "it maps local memory by pages of 4 KB itself", &["DD-08"]),
     ("gpu-exception", "it names the status that is another one there", &["BI-42"]),

@@ -13,7 +13,7 @@ const NEEDS: &[Need] = &[
         "WS-14", "WS-15", "WS-17", "WS-18", "WS-19", "WS-22", "DB-24", "DB-28", "XA-04", "XA-11", "CL-01",
         "CL-02", "CL-03", "CL-06", "CL-07", "CL-08", "CL-09", "CL-11", "CL-12", "CL-15", "CL-17", "CL-18",
         "BI-13", "BI-17", "BI-19", "BI-20", "BI-52",
-        "BI-14", "BI-15", "BI-18", "BI-21", "BI-41", "BI-42", "BI-47", "BI-48",
+        "DB-71", "BI-14", "BI-15", "BI-18", "BI-21", "BI-41", "BI-42", "BI-47", "BI-48",
     ]),
     (0, "it is about paging, or calls that are refused before the driver is reached", &["WS-25", "BI-01", "BI-03"]),
     (0, "it is about fences and logs that the adapter is not asked for: it chooses its features itself", &[

@@ -120,6 +120,7 @@ pub fn play(role: &str, here: &Here) -> Result<()> {
         "share" => share(here),
         "trips" => trips(here),
         "older" => older(here),
+        "outlive" => outlive(here),
         "demo-a" => part("A", &Lines(here), &|| here.open()),
         "demo-b" => part("B", &Lines(here), &|| here.open()),
         "foreign" => attack::foreign(),
@@ -301,6 +302,39 @@ fn older(here: &Here) -> Result<()> {
     queue.wait(0, PATIENCE)?;
     say(&format!("memory {}, mode {}", memory.read_u64(0)?, queue.info()?.mode));
     hear("end")
+}
+
+/// Uses an adapter that goes, and says what it hears of that. Where the case says so, it uses the one that is there
+/// then.
+fn outlive(here: &Here) -> Result<()> {
+    let adapter = here.open()?;
+    let device = adapter.device()?;
+    let (queue, gate) = (device.queue(0, RING, 0, 0)?, device.fence(0, 0)?);
+    let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+    let at = memory.gpu_va()?;
+    let done = queue.run(|list| list.store(at, 1))?;
+    queue.wait(done, PATIENCE)?;
+    // Work that waits for what does not come.
+    let stuck = queue.run(|list| list.wait(&gate, 1))?;
+    say("waits");
+    let waited = queue.wait(stuck, PATIENCE).err();
+    say(if waited.is_some() { "refused" } else { "ended" });
+    hear("gone")?;
+    ensure!(queue.run(|list| list.store(at, 2)).is_err(), "work was taken on an adapter that is gone");
+    ensure!(device.queue(0, RING, 0, 0).is_err(), "a queue was made on an adapter that is gone");
+    ensure!(device.allocate(FP_KIND_SYSTEM, 4096, 0).is_err(), "memory was had on an adapter that is gone");
+    say("knows");
+    if listen()? == "again" {
+        let adapter = here.open()?;
+        let device = adapter.device()?;
+        let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+        let (queue, at) = (device.queue(0, RING, 0, 0)?, memory.gpu_va()?);
+        let done = queue.run(|list| list.store(at, 3))?;
+        queue.wait(done, PATIENCE)?;
+        say(&format!("memory {}", memory.read_u64(0)?));
+        hear("end")?;
+    }
+    Ok(())
 }
 
 /// Times submissions, each until it is seen to be done: as many means of 32 in a row as the case says, until that is 0.

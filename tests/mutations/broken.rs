@@ -78,6 +78,7 @@ pub const TABLE: &[Broken] = &[
     row("ResetsWithoutInvalidating", notices::reset_without_invalidate, &["TE-27"]),
     // Kernel-mode queues.
     image("SuspendsNothing", queues::suspends_nothing, &["DB-59"]),
+    image("KeepsPriorities", queues::keeps_properties, &["DB-71"]),
     row("ForgetsBuffers", queues::forgets_buffers, &["DB-58"]),
     image("TablesStayLost", recovery::tables_stay_lost, &["TA-04"]),
     row("TablesStayLostWithoutPower", recovery::tables_stay_lost, &["RP-10"]),

@@ -166,6 +166,8 @@ impl HwContext {
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiResumeContext(miniport, pointer)));
         judge_resume(adapter, "DxgkDdiResumeContext", status);
+        // What its kernel-mode queues were given meanwhile goes on to the driver.
+        adapter.scheduler.kick(adapter);
     }
 
     /// [`resume`](Self::resume), also of a context whose suspension the driver has yet to acknowledge.

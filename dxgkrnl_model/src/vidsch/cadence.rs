@@ -4,10 +4,14 @@
 //! of time, and another context goes first behind that. Paging buffers go before everybody's: what runs when one is to
 //! be submitted is preempted after a shorter slice. The lengths of slices are drawn from a seed.
 //!
+//! A context goes before those that it outranks ([`crate::priority`]), and takes a node from them after the shorter
+//! slice. One buffer or slice of [`SHARE`] goes to them all the same, in turn, but to the idle ones.
+//!
 //! Source: article gpu-preemption (requests are sent in ordinary use, paging commands are scheduled before any others
 //! on the engine); the numbers are what one driver's author saw on Windows, 40 to 70 preemptions a second with two
 //! contexts on a node.
 
+use std::cmp::{Ordering, Reverse};
 use std::sync::{Arc, Weak};
 
 use nt_model::sched::Ticks;
@@ -17,6 +21,10 @@ use super::{Node, VidSch};
 use crate::adapter::Adapter;
 use crate::context::Context;
 use crate::personality::{Departure, Preemption};
+use crate::priority::Standing;
+
+/// Buffers, or slices, of which contexts that are outranked have one.
+const SHARE: u32 = 10;
 
 /// A node's turns.
 #[derive(Debug)]
@@ -24,17 +32,27 @@ pub(super) struct Cadence {
     dice: u64,
     /// When the slice ends; 0: none has begun.
     end: Ticks,
-    /// Since when paging wants the node while another has it.
+    /// Since when paging, or a context that outranks its own, wants the node while another has it.
     paging: Option<Ticks>,
     /// The context that goes first.
     first: Weak<Context>,
+    /// Buffers and slices since a context that waits and is outranked had one.
+    passed: u32,
+    /// Such a context, which goes first by its share.
+    owed: Weak<Context>,
+    /// The one that had a buffer by its share last.
+    shared: Weak<Context>,
+    /// The same, while nobody was preempted since.
+    sharing: Weak<Context>,
 }
 
 impl Cadence {
     pub(super) fn new(seed: u64, node: u32) -> Self {
         // The state of xorshift must not be 0.
         let dice = (seed ^ (u64::from(node) << 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        Self { dice, end: 0, paging: None, first: Weak::new() }
+        let nobody = Weak::new;
+        let (first, owed, shared, sharing) = (nobody(), nobody(), nobody(), nobody());
+        Self { dice, end: 0, paging: None, first, passed: 0, owed, shared, sharing }
     }
 
     /// A number from `least` to `most`.
@@ -51,18 +69,60 @@ impl Cadence {
         (self.end, self.paging) = (now + self.draw(least, most), None);
     }
 
-    /// Somebody has the node while others want it, or paging does: when it is to be preempted.
-    fn due(&mut self, paging: bool, now: Ticks, settings: &Preemption) -> Ticks {
+    /// Somebody has the node while others want it, or, `soon`, paging or somebody that goes first does: when it is to
+    /// be preempted.
+    fn due(&mut self, soon: bool, now: Ticks, settings: &Preemption) -> Ticks {
         if self.end == 0 {
             self.begin(now, settings);
         }
-        if !paging {
+        if !soon {
             self.paging = None;
             return self.end;
         }
         let since = *self.paging.get_or_insert(now);
         self.end.min(since + settings.paging_slice)
     }
+
+    /// A buffer or a slice has passed over `waiting`. Returns whether its share is due.
+    fn pass_over(&mut self, waiting: &Arc<Context>) -> bool {
+        self.passed += 1;
+        let is_due = self.passed >= SHARE;
+        if is_due {
+            self.passed = 0;
+            (self.owed, self.shared) = (Arc::downgrade(waiting), Arc::downgrade(waiting));
+        }
+        is_due
+    }
+}
+
+/// Returns whether `first` goes before `second`, whoever's turn it is.
+fn outranks(first: &Arc<Context>, second: &Arc<Context>) -> bool {
+    let (ours, theirs) = (first.priority(), second.priority());
+    let is_one_process = || Arc::ptr_eq(first.device().process(), second.device().process());
+    match ours.standing().cmp(&theirs.standing()) {
+        Ordering::Equal => ours.in_process > theirs.in_process && is_one_process(),
+        unequal => unequal == Ordering::Greater,
+    }
+}
+
+/// Sorts contexts so that none stands before one that outranks it, and leaves their order else.
+fn by_rank(contexts: &mut [Arc<Context>]) {
+    contexts.sort_by_key(|context| Reverse(context.priority().standing()));
+    // Among those of one standing a process's contexts share the places that they have.
+    for at in 1..contexts.len() {
+        let mut at = at;
+        for before in (0..at).rev() {
+            if outranks(&contexts[at], &contexts[before]) {
+                contexts.swap(at, before);
+                at = before;
+            }
+        }
+    }
+}
+
+/// Returns whether a context has no share while others want the node.
+fn is_idle(context: &Arc<Context>) -> bool {
+    context.priority().standing() == Standing::Idle
 }
 
 impl VidSch {
@@ -85,16 +145,21 @@ impl VidSch {
             node.cadence.lock().paging = None;
             return None;
         };
-        let due = node.cadence.lock().due(matches!(contender, Contender::Paging), now, settings);
+        let soon = matches!(contender, Contender::Paging | Contender::Higher(_));
+        let due = node.cadence.lock().due(soon, now, settings);
         if now < due {
             return Some(due);
         }
         {
             let mut cadence = node.cadence.lock();
             cadence.begin(now, settings);
-            if let Contender::Context(next) = contender {
-                cadence.first = next;
+            match contender {
+                Contender::Paging => (),
+                Contender::Context(next) | Contender::Higher(next) => cadence.first = Arc::downgrade(&next),
+                Contender::Lower(next) if cadence.pass_over(&next) => (),
+                Contender::Lower(_) => return Some(cadence.end),
             }
+            cadence.sharing = Weak::new();
         }
         node.packet.preempt(adapter);
         None
@@ -109,20 +174,28 @@ impl VidSch {
         if flights.iter().any(Packet::is_paging) || self.has_paging(node.ordinal) {
             return Some(Contender::Paging);
         }
-        let is_other = |context: &Arc<Context>| !Arc::ptr_eq(context, &oldest.context);
-        let behind = flights.into_iter().map(|packet| packet.context).find(is_other);
-        let waiting = || {
-            self.in_turn(node, Some(&oldest.context))
-                .into_iter()
-                .find(|context| is_other(context) && context.commands().has_buffer())
-        };
-        behind.or_else(waiting).map(|context| Contender::Context(Arc::downgrade(&context)))
+        let has = &oldest.context;
+        let behind = flights.into_iter().map(|packet| packet.context);
+        let waiting = self.in_turn(node, Some(has)).into_iter().filter(|context| context.commands().has_buffer());
+        let others = behind.chain(waiting).filter(|context| !Arc::ptr_eq(context, has));
+        let next = others.reduce(|best, other| if outranks(&other, &best) { other } else { best })?;
+        let is_shared = node.cadence.lock().sharing.upgrade().is_some_and(|sharing| Arc::ptr_eq(&sharing, has));
+        match (outranks(&next, has), outranks(has, &next)) {
+            (true, _) if !is_shared => Some(Contender::Higher(next)),
+            (_, true) if is_idle(&next) => None,
+            (_, true) => Some(Contender::Lower(next)),
+            _ => Some(Contender::Context(next)),
+        }
     }
 
-    /// The contexts of a node, the one behind `last` first; `None`: the one whose turn it is.
+    /// The contexts of a node, none before one that outranks it, and else the one behind `last` first; `None`: the one
+    /// whose share or turn it is.
     fn in_turn(&self, node: &Node, last: Option<&Arc<Context>>) -> Vec<Arc<Context>> {
         let mut contexts: Vec<_> = node.contexts.lock().iter().filter_map(Weak::upgrade).collect();
-        let first = node.cadence.lock().first.upgrade();
+        let (first, owed) = {
+            let cadence = node.cadence.lock();
+            (cadence.first.upgrade(), cadence.owed.upgrade().filter(|_| last.is_none()))
+        };
         let at = |of: &Arc<Context>| contexts.iter().position(|context| Arc::ptr_eq(context, of));
         let start = match last {
             Some(last) => at(last).map_or(0, |at| at + 1),
@@ -130,7 +203,34 @@ impl VidSch {
         };
         let count = contexts.len().max(1);
         contexts.rotate_left(start % count);
+        if contexts.iter().any(|context| !context.priority().is_usual()) {
+            by_rank(&mut contexts);
+        }
+        if let Some(at) = owed.and_then(|owed| contexts.iter().position(|context| Arc::ptr_eq(context, &owed))) {
+            contexts[..=at].rotate_right(1);
+        }
         contexts
+    }
+
+    /// A buffer of `context` was handed over: those that wait and are outranked get their share.
+    fn note_turn(&self, node: &Node, context: &Arc<Context>) {
+        let shared = {
+            let mut cadence = node.cadence.lock();
+            if cadence.owed.upgrade().is_some_and(|owed| Arc::ptr_eq(&owed, context)) {
+                cadence.sharing = std::mem::take(&mut cadence.owed);
+                return;
+            }
+            cadence.shared.upgrade()
+        };
+        let waits = |other: &Arc<Context>| outranks(context, other) && !is_idle(other) && other.commands().has_buffer();
+        let waiting = self.in_turn(node, shared.as_ref().or(Some(context))).into_iter().find(waits);
+        let mut cadence = node.cadence.lock();
+        match waiting {
+            Some(waiting) => {
+                let _due = cadence.pass_over(&waiting);
+            }
+            None => cadence.passed = 0,
+        }
     }
 
     /// Hands buffers of a packet node to the driver: paging buffers first, then a buffer of each context in turn, as
@@ -177,6 +277,9 @@ impl VidSch {
                     submitted = true;
                     let next = self.in_turn(node, Some(&context)).into_iter().next();
                     node.cadence.lock().first = next.as_ref().map(Arc::downgrade).unwrap_or_default();
+                    self.note_turn(node, &context);
+                    // Who outranks others goes on.
+                    break;
                 }
             }
             if !submitted {
@@ -191,5 +294,9 @@ enum Contender {
     /// Paging buffers.
     Paging,
     /// A context.
-    Context(Weak<Context>),
+    Context(Arc<Context>),
+    /// A context that outranks the other.
+    Higher(Arc<Context>),
+    /// A context that the other outranks.
+    Lower(Arc<Context>),
 }

@@ -214,4 +214,8 @@ gpu_word::mutations! {
     RunsInF1 = 172,
     /// Who destroys a doorbell does not wait until the engine is off its ring.
     LeavesRing = 160,
+    /// An engine leaves a ring that was replaced by what its last look at the write pointer said, however old that is.
+    LeavesUnlooked = 161,
+    /// A device that is destroyed leaves its doorbells where they are.
+    KeepsDoorbells = 162,
 }

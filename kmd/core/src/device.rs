@@ -12,6 +12,7 @@ use crate::quota::Charge;
 use crate::status::{Error, Result};
 use alloc::vec::Vec;
 use gpu_engine::host::Lock;
+use gpu_engine::mutation::Mutation;
 use gpu_engine::shared::Shared;
 
 /// A device of a process.
@@ -120,6 +121,9 @@ impl<P: Platform> Device<P> {
         // CAST: no more than the process was allowed.
         device.process.account.remove(left.len() as u32);
         for tag in RUN_DOWN {
+            if tag == Tag::Doorbell && device.counted.started.gpu.mutation.is(Mutation::KeepsDoorbells) {
+                continue;
+            }
             for child in left.iter().filter(|child| child.tag == tag) {
                 // A handle that died meanwhile is refused, which is what is wanted.
                 let _gone = (child.destroy)(irql, child.handle);

@@ -13,7 +13,8 @@ use wddm_abi::{
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROY_DOORBELL, D3DKMT_DESTROYALLOCATION2, D3DKMT_DESTROYCONTEXT,
     D3DKMT_DESTROYDEVICE, D3DKMT_DESTROYHWQUEUE, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, D3DKMT_ESCAPE, D3DKMT_EVICT,
     D3DKMT_GETNATIVEFENCELOGDETAIL, D3DKMT_HANDLE, D3DKMT_LOCK2, D3DKMT_NOTIFY_WORK_SUBMISSION,
-    D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_SUBMITCOMMAND,
+    D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY,
+    D3DKMT_SETCONTEXTSCHEDULINGPRIORITY, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_SUBMITCOMMAND,
     D3DKMT_SUBMITCOMMANDTOHWQUEUE, Plain,
 };
 
@@ -179,6 +180,8 @@ pub const RECORDS: &[Record] = &[
     Record { function: "D3DKMTSubmitCommandToHwQueue", sound: submit, made: &[] },
     Record { function: "D3DKMTSubmitCommand", sound: packets, made: &[] },
     Record { function: "D3DKMTEscape", sound: escape, made: &[] },
+    Record { function: "D3DKMTSetContextSchedulingPriority", sound: priority, made: &[] },
+    Record { function: "D3DKMTSetContextInProcessSchedulingPriority", sound: within, made: &[] },
 ];
 
 fn device(parts: &Parts, _: &mut Dice) -> Vec<u8> {
@@ -332,4 +335,20 @@ fn escape(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
     let head: Vec<_> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
     let random: Vec<_> = (0..64).flat_map(|_| dice.next().to_le_bytes()).collect();
     bytes(&record, &[&head, &random])
+}
+
+fn priority(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
+    let context = parts.a(Kind::Context, dice);
+    // CAST: at most the flag and 31.
+    let value = (dice.below(2) << 30 | dice.below(32)) as i32;
+    // The half of the relative ones is below 0.
+    let value = if value < 16 { value - 8 } else { value };
+    bytes(&D3DKMT_SETCONTEXTSCHEDULINGPRIORITY { hContext: context, Priority: value }, &[])
+}
+
+fn within(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
+    let context = parts.a(Kind::Context, dice);
+    // CAST: -1 to 2.
+    let value = dice.below(4) as i32 - 1;
+    bytes(&D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY { hContext: context, Priority: value }, &[])
 }

@@ -1,14 +1,14 @@
 //! Rings, write pointers, retries.
 
-use super::{CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw, unprobed};
+use super::{ABORT, CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw, unprobed};
 use crate::scenario::stage::PATIENCE;
-use crate::scenario::{Played, Scenario, Scene, Setup, Stage, portable, refused, same};
+use crate::scenario::{Denied, Played, Scenario, Scene, Setup, Stage, portable, refused, same};
 use anyhow::ensure;
 use dxgkrnl_model::report::{UserFault, UserMistake};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Copy, Encoded};
 use umd_core::ffi::types::{FP_KIND_SYSTEM, FP_SUBMIT_DO_NOT_WAIT};
-use wddm_abi::ntstatus::STATUS_IO_TIMEOUT;
+use wddm_abi::ntstatus::{STATUS_DEVICE_REMOVED, STATUS_IO_TIMEOUT};
 
 const SUBMIT: &str = super::SUBMIT;
 const PROGRESS: &str = "User-mode work submission, HW queue progress fence changes";
@@ -92,6 +92,18 @@ impl Count {
 fn five_steps(stage: &Stage) -> Played {
     portable::case(stage, "DB-06", |scene| {
         same("kernel submissions", scene.world.os.report().counts.kernel_submissions, 0)?;
+        unprobed(scene)?;
+        // As in the article's pseudo code: the write pointer is the control page's first word, and what is rung.
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        for _ in 0..3 {
+            let progress = queue.record(&[])?;
+            raw.store(queue.bell.last_queued, progress)?;
+            raw.store(queue.control.cpu, queue.written.get())?;
+            raw.store(queue.bell.doorbell, queue.written.get())?;
+            queue.wait(scene, progress)?;
+        }
         unprobed(scene)
     })
 }
@@ -240,7 +252,25 @@ fn wrap(stage: &Stage) -> Played {
 }
 
 fn bad_pointer(stage: &Stage) -> Played {
-    portable::case(stage, "DB-26", |_| Ok(()))
+    portable::case(stage, "DB-26", |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queues = [RingQueue::connected(scene, &room, 0, 4096)?, RingQueue::connected(scene, &room, 1, 4096)?];
+        let idle = RingQueue::new(scene, &room, 0, 4096)?;
+        for queue in &queues {
+            let progress = queue.submit_through(&[])?;
+            queue.wait(scene, progress)?;
+        }
+        // All of its device is lost, whether it has done anything or not.
+        raw.store(queues[0].control.cpu, 1 << 40)?;
+        raw.store(queues[0].bell.doorbell, 1 << 40)?;
+        scene.until("the end of its device", || Ok(!room.is_active()?))?;
+        for queue in queues.iter().chain([&idle]) {
+            scene.until("the end of each doorbell", || Ok(queue.status()? == ABORT))?;
+        }
+        let refused = Err(Denied(STATUS_DEVICE_REMOVED));
+        same("another's connection", queues[1].connect(), refused)
+    })
 }
 
 fn threads(stage: &Stage) -> Played {

@@ -1,7 +1,7 @@
 //! Suspension, and kernel-mode queues beside user-mode ones.
 
-use super::{CONNECTED, RingQueue, Room, raw, store};
-use crate::scenario::{Played, Scenario, Setup, Stage, portable, same};
+use super::{CONNECTED, KernelQueue, RingQueue, Room, raw, store};
+use crate::scenario::{Played, Scenario, Scene, Setup, Stage, portable, same};
 use anyhow::{Context, Result, ensure};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Encoded, Indirect};
@@ -60,7 +60,22 @@ pub(super) const CASES: &[Scenario] = &[
 fn mixed(stage: &Stage) -> Played {
     portable::case(stage, "DB-29", |scene| {
         // Thirty, and one that waits.
-        same("kernel submissions", scene.world.os.report().counts.kernel_submissions, 31)
+        same("kernel submissions", scene.world.os.report().counts.kernel_submissions, 31)?;
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let context = room.context(0)?;
+        let kernel = KernelQueue::new(scene, &room, context)?;
+        let user = RingQueue::on(scene, &room, room.queue_in(context, true)?, 4096)?;
+        user.connect()?;
+        let target = room.memory(scene, 4096)?;
+        for value in 1..=10 {
+            kernel.submit(&room, 0, &[store(target.gpu, value)], value)?;
+            let progress = user.submit_through(&[store(target.gpu + 8, value)])?;
+            scene.until("the kernel-mode queue of one context", || Ok(kernel.value(&raw)? == value))?;
+            user.wait(scene, progress)?;
+            same("both of one context", (raw.load(target.cpu)?, raw.load(target.cpu + 8)?), (value, value))?;
+        }
+        Ok(())
     })
 }
 
@@ -85,7 +100,38 @@ fn suspended(stage: &Stage) -> Played {
         }
         same("connections", scene.calls("DxgkDdiConnectDoorbell"), 2)
     })?;
-    all_of_a_context(stage)
+    all_of_a_context(stage)?;
+    stage.play(Setup::default().setting("IdleMilliseconds", 0), kernel_of_suspended)
+}
+
+/// What a suspended context's kernel-mode queue is given, the OS keeps back, or the driver: it runs when the context is
+/// resumed, in order.
+fn kernel_of_suspended(scene: &Scene) -> Played {
+    let (raw, other) = (raw(scene)?, raw(scene)?);
+    let (room, beside) = (Room::new(&raw)?, Room::new(&other)?);
+    let queue = KernelQueue::new(scene, &room, room.context(0)?)?;
+    let witness = RingQueue::connected(scene, &beside, 0, 4096)?;
+    let target = room.memory(scene, 4096)?;
+    let os = &scene.world.os;
+    let mut value = 0;
+    for _ in 0..5 {
+        ensure!(os.suspend(scene.adapter(), &raw.process), "not acknowledged");
+        let before = value;
+        for slot in 0..8 {
+            value += 1;
+            queue.submit(&room, slot, &[store(target.gpu, value)], value)?;
+        }
+        let done = witness.submit_through(&[])?;
+        witness.wait(scene, done)?;
+        same("nothing ran", (queue.value(&raw)?, raw.load(target.cpu)?), (before, before))?;
+        os.resume(scene.adapter(), &raw.process);
+        // Before the OS would look at the queue.
+        let begun = Instant::now();
+        scene.until("all of it", || Ok(queue.value(&raw)? == value))?;
+        ensure!(begun.elapsed() < Duration::from_secs(1), "{:?} from resumption to end", begun.elapsed());
+        same("the last store", raw.load(target.cpu)?, value)?;
+    }
+    Ok(())
 }
 
 /// Three queues of a context: none of them runs while it is suspended, and each does behind the resumption.
@@ -186,7 +232,7 @@ fn acknowledged(stage: &Stage) -> Played {
 }
 
 /// Acknowledgements of suspensions that the model judged.
-fn acknowledgements(scene: &crate::scenario::Scene) -> u64 {
+fn acknowledgements(scene: &Scene) -> u64 {
     let report = scene.world.os.report();
     report.rules.iter().find(|rule| rule.rule.name == "DXG-INT-SUSPEND-FENCE").map_or(0, |rule| rule.evaluations)
 }

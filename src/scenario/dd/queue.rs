@@ -1,13 +1,17 @@
 //! Queues whose ring goes before their doorbell, logs that are taken away, doorbells that run short.
 
 use super::super::db::{RETRY, RingQueue, Room, raw, store};
+use super::super::raw::{ALL, duplicate};
 use super::super::rig::{Rig, until_idle};
 use super::super::stage::patience;
 use super::super::{Played, Raw, Scene, Setup, Stage, same};
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::{LogReplacement, MS, ProgressOpened};
+use dxgkrnl_model::process::End;
+use gpu_wire::GpuVa;
+use gpu_wire::packet::{Encoded, Fill};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
@@ -38,10 +42,62 @@ pub(super) fn rings_first(stage: &Stage) -> Played {
                 }
                 same("faults of queues that did nothing wrong", faults(scene), 0)
             };
-            stage.play(setup, play).with_context(|| format!("rings first: {first}, doorbell model {model}"))?;
+            stage.play(setup.clone(), play).with_context(|| format!("rings first: {first}, doorbell model {model}"))?;
+            let of = || format!("work under way, rings first: {first}, doorbell model {model}");
+            stage.play(setup, ends_at_work).with_context(of)?;
         }
     }
     Ok(())
+}
+
+/// Bytes that each queue still has to fill when its process ends, some milliseconds of work.
+const UNDER_WAY: u64 = 256 << 20;
+
+/// A process with two devices ends while a queue of each works: all that was submitted is done, whichever of them was
+/// waited for first, and no ring was touched before that.
+fn ends_at_work(scene: &Scene) -> Played {
+    let witness = raw(scene)?;
+    let seen_by = Room::new(&witness)?;
+    let mut amid = 0;
+    // On a busy machine a round may come to its end too late.
+    for round in 1..50 {
+        let raw = raw(scene)?;
+        let rooms = [Room::new(&raw)?, Room::new(&raw)?];
+        let (mut fences, mut work) = (Vec::new(), Vec::new());
+        for room in &rooms {
+            let memory = room.memory(scene, 1 << 20)?;
+            let queue = RingQueue::connected(scene, room, 0, 64 << 10)?;
+            let fence = witness.shared_native_fence(seen_by.device, 0)?;
+            let shared = duplicate(witness.share(fence.handle, ALL)?, &witness.process, &raw.process)?;
+            let opened = raw.open_native_fence(room.device, shared)?;
+            let fill = Fill { address: memory.gpu, length: memory.size, pattern: round, reserved: 0 }.to_packet();
+            // CAST: 64.
+            let mut packets = vec![fill; (UNDER_WAY / memory.size) as usize];
+            packets.push(Encoded::fence_signal(GpuVa(opened.gpu), round.into()));
+            fences.push(fence);
+            work.push((queue, packets));
+        }
+        work.iter().try_for_each(|(queue, packets)| queue.submit(packets).map(|_| ()))?;
+        let done = fences.iter().map(|fence| Ok(witness.load(fence.cpu)?)).collect::<Result<Vec<_>>>()?;
+        amid += u32::from(done == [0, 0]);
+        drop(work);
+        // With its doorbells connected.
+        let process = Arc::into_inner(raw.process).context("another owner of the process")?;
+        // Every third is terminated, of which nothing is waited for.
+        if round % 3 == 0 {
+            process.end(End::Terminated);
+            continue;
+        }
+        process.end(End::Normal);
+        for fence in &fences {
+            same("what its queues have signaled", witness.load(fence.cpu)?, round.into())?;
+        }
+        if amid >= 4 {
+            break;
+        }
+    }
+    ensure!(amid >= 4, "{amid} processes ended at work");
+    same("faults of queues that did nothing wrong", faults(scene), 0)
 }
 
 pub(super) fn logs(stage: &Stage) -> Played {

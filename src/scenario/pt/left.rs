@@ -1,5 +1,6 @@
 //! What a process leaves behind in the driver, when it destroys nothing.
 
+use super::{Held, Neighbour};
 use crate::decode::decode;
 use crate::scenario::db::{RingQueue, Room, raw, store};
 use crate::scenario::rig::{PATIENCE, Rig};
@@ -9,6 +10,8 @@ use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::process::{End, Process};
 use std::sync::Arc;
 use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM, FP_QUEUE_KERNEL_MODE};
+use wddm_abi::ntstatus::STATUS_SUCCESS;
+use wddm_abi::{DRIVER_INITIALIZATION_DATA, DXGKARG_DESTROYDOORBELL, HANDLE, NTSTATUS};
 
 pub(super) const CASES: &[Scenario] = &[
     Scenario {
@@ -108,7 +111,68 @@ fn everything_open(stage: &Stage) -> Played {
     })
 }
 
+crate::decorate! {
+    /// The driver hears nothing of it.
+    keeps_doorbell: DxgkDdiDestroyDoorbell(_args: *mut DXGKARG_DESTROYDOORBELL) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
+    /// As above.
+    keeps_queue: DxgkDdiDestroyHwQueue(_queue: HANDLE) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+}
+
+/// Nobody destroys doorbells and queues: they go with their device.
+fn keeps_users(table: &mut DRIVER_INITIALIZATION_DATA) {
+    keeps_doorbell(table);
+    keeps_queue(table);
+}
+
+/// Queues and doorbells, connected and not, of which nothing but the destruction of their device tells the driver. The
+/// physical doorbell that one of them had is there for the next.
+fn run_down(stage: &Stage) -> Played {
+    let setup =
+        Setup::default().setting("PhysicalDoorbells", 1).setting("IdleMilliseconds", 0).with_driver(keeps_users);
+    stage.play(setup, |scene| {
+        let before = census(scene)?;
+        for round in 0..4 {
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+            let _other = RingQueue::new(scene, &room, 1, 4096)?;
+            let progress = queue.submit_through(&[])?;
+            queue.wait(scene, progress)?;
+            let how = if round % 2 == 0 { End::Terminated } else { End::Normal };
+            end(raw.process, how)?;
+            same("objects", census(scene)?, before.clone())?;
+        }
+        same("doorbells that were taken from a queue", scene.callbacks("DxgkCbDisconnectDoorbell"), 0)
+    })
+}
+
+/// The same end of a client that is a Linux process of its own, which SIGKILL ends at work.
+fn rude_to_another(scene: &Scene) -> Played {
+    let mut neighbour = Neighbour::new(scene, 0)?;
+    let names = ["DxgkDdiDestroyContext", "DxgkDdiDestroyDevice", "DxgkDdiCloseAllocation"];
+    let before = Held::now(scene)?;
+    let client = scene.world.separate("busy")?;
+    client.expect("busy")?;
+    let begun = scene.journal(&names).len();
+    client.kill();
+    let mut calls = scene.journal(&names).split_off(begun);
+    calls.dedup();
+    same("what the driver was told of", calls, vec![names[1], names[2]])?;
+    before.until_again(scene, 64)?;
+    neighbour.job(scene)
+}
+
 fn rude(stage: &Stage) -> Played {
+    let setup = super::setup().setting("MaxRung", 0).windows(|windows| windows.ends_rudely = true);
+    stage.play(setup, rude_to_another).context("another Linux process")?;
+    if stage.rung() == 3 {
+        run_down(stage).context("queues and doorbells that nobody destroys")?;
+    }
     let setup = Setup::default().windows(|windows| windows.ends_rudely = true);
     stage.play(setup, |scene| {
         let good = Rig::open(scene, "runs on")?;

@@ -73,8 +73,39 @@ fn removed(stage: &Stage) -> Played {
         };
         let setup = Setup::default().setting("DoorbellModel", model);
         stage.play(setup, play).with_context(|| format!("DoorbellModel {model}, by surprise {surprise}"))?;
+        let play = |scene: &Scene| under_another(scene, surprise, false);
+        stage
+            .play(super::setup().setting("DoorbellModel", model), play)
+            .with_context(|| format!("another Linux process, DoorbellModel {model}, by surprise {surprise}"))?;
     }
     Ok(())
+}
+
+/// The adapter goes under a client that is a Linux process of its own; `again`: another one is there then.
+fn under_another(scene: &Scene, surprise: bool, again: bool) -> Played {
+    let mut client = scene.world.separate("outlive")?;
+    client.expect("waits")?;
+    let begun = Instant::now();
+    goes(scene, surprise);
+    if again {
+        scene.world.os.restart_adapter(scene.adapter())?;
+    }
+    let heard = client.hear()?;
+    // Of a kernel-mode queue the OS waits, and ends the wait as that of any fence of a lost device.
+    let is_user_mode = scene.calls("DxgkDdiConnectDoorbell") != 0;
+    ensure!(heard == "refused" || (heard == "ended" && !is_user_mode), "the wait for work: {heard}");
+    client.say("gone")?;
+    client.expect("knows")?;
+    let took = begun.elapsed();
+    ensure!(took < SOON, "the loss was known after {took:?}");
+    if again {
+        client.say("again")?;
+        client.expect("memory 3")?;
+    }
+    client.say("end")?;
+    let process = client.process().clone();
+    ensure!(client.exit()?.success(), "the client failed");
+    same("open handles", (process.open_handles(), process.nt().open_handles()), (0, 0))
 }
 
 fn started_again(stage: &Stage) -> Played {
@@ -118,6 +149,10 @@ fn started_again(stage: &Stage) -> Played {
             same("memory", memory.read_u64(0)?, 3)
         };
         stage.play(Setup::default(), play).with_context(|| format!("flags {flags}, by surprise {surprise}"))?;
+    }
+    for surprise in [false, true] {
+        let play = |scene: &Scene| under_another(scene, surprise, true);
+        stage.play(super::setup(), play).with_context(|| format!("another Linux process, by surprise {surprise}"))?;
     }
     Ok(())
 }

@@ -90,7 +90,7 @@ impl<'a> Hog<'a> {
     fn submit(&self, node: u32, slot: u64, packets: &[Encoded]) -> Played {
         let bytes: Vec<u8> = packets.iter().flat_map(|packet| packet.as_bytes().to_vec()).collect();
         self.memory.write(self.raw, CODE + slot * SLOT, &bytes)?;
-        let (_, context) = self.contexts.iter().find(|(of, _)| *of == node).context("a context of the node")?;
+        let context = self.context(node)?;
         let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
         record.Commands = self.memory.gpu + CODE + slot * SLOT;
         record.CommandLength = u32::try_from(bytes.len())?;
@@ -100,8 +100,25 @@ impl<'a> Hog<'a> {
         self.memory.write(self.raw, PRIVATE, &private)?;
         record.pPrivateDriverData = core::ptr::with_exposed_provenance_mut(self.memory.cpu + usize::try_from(PRIVATE)?);
         record.PrivateDriverDataSize = u32::try_from(private.len())?;
-        (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, *context);
+        (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, context);
         Ok(self.raw.ok(self.raw.thunks.D3DKMTSubmitCommand, &mut record)?)
+    }
+
+    /// Its context on a node.
+    ///
+    /// # Errors
+    /// When it has none there.
+    pub fn context(&self, node: u32) -> Result<D3DKMT_HANDLE> {
+        let of = self.contexts.iter().find(|(of, _)| *of == node);
+        of.map(|(_, context)| *context).context("a context of the node")
+    }
+
+    /// Where the process has the word that says that the packet in a slot has begun.
+    ///
+    /// # Errors
+    /// On a machine of another width.
+    pub fn begun_at(&self, slot: u64) -> Result<usize> {
+        Ok(self.memory.cpu + usize::try_from(BEGUN + slot * 8)?)
     }
 
     /// Where the GPU has the packet in a slot.
@@ -114,10 +131,10 @@ impl<'a> Hog<'a> {
     /// # Errors
     /// The function's status; the refusal is none of it.
     pub fn refused(&self, node: u32) -> Played {
-        let (_, context) = self.contexts.iter().find(|(of, _)| *of == node).context("a context of the node")?;
+        let context = self.context(node)?;
         let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
         (record.Commands, record.CommandLength) = (self.memory.gpu + CODE, 12);
-        (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, *context);
+        (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, context);
         Ok(self.raw.ok(self.raw.thunks.D3DKMTSubmitCommand, &mut record)?)
     }
 
@@ -152,7 +169,7 @@ impl<'a> Hog<'a> {
     /// # Errors
     /// The function's status.
     pub fn spin_before(&self, node: u32, slot: u64, behind: &[Encoded]) -> Played {
-        self.raw.store(self.memory.cpu + usize::try_from(BEGUN + slot * 8)?, 0)?;
+        self.raw.store(self.begun_at(slot)?, 0)?;
         self.raw.store(self.memory.cpu + usize::try_from(ENDED + slot * 8)?, 0)?;
         // Behind the jump the engine reads the buffer anew.
         let (source, destination) = (self.memory.gpu + ONE, self.memory.gpu + BEGUN + slot * 8);
@@ -181,7 +198,7 @@ impl<'a> Hog<'a> {
     /// # Errors
     /// None that a live process brings about.
     pub fn has_begun(&self, slot: u64) -> Result<bool> {
-        Ok(self.raw.load(self.memory.cpu + usize::try_from(BEGUN + slot * 8)?)? == 1)
+        Ok(self.raw.load(self.begun_at(slot)?)? == 1)
     }
 
     /// Forgets that the packet in a slot has begun: if it runs, it says so again.
@@ -189,7 +206,7 @@ impl<'a> Hog<'a> {
     /// # Errors
     /// None that a live process brings about.
     pub fn clear(&self, slot: u64) -> Played {
-        Ok(self.raw.store(self.memory.cpu + usize::try_from(BEGUN + slot * 8)?, 0)?)
+        Ok(self.raw.store(self.begun_at(slot)?, 0)?)
     }
 
     /// Whether the packet in a slot has ended.

@@ -9,8 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
 use wddm_abi::ntstatus::{STATUS_PENDING, STATUS_SUCCESS};
 use wddm_abi::{
-    BOOLEAN, DRIVER_INITIALIZATION_DATA, DXGKARG_CREATECONTEXT, DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUSPENDCONTEXT,
-    DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, NTSTATUS, PKSYNCHRONIZE_ROUTINE, win_extern,
+    BOOLEAN, DRIVER_INITIALIZATION_DATA, DXGKARG_CREATECONTEXT, DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES,
+    DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUSPENDCONTEXT, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, NTSTATUS,
+    PKSYNCHRONIZE_ROUTINE, win_extern,
 };
 
 /// Dxgkrnl's handle of each context, by the driver's.
@@ -64,6 +65,14 @@ decorate! {
         let device = fencepost::wrap::interface().DeviceHandle;
         let _ran = theirs!(DxgkCbSynchronizeExecution(device, section, at, 0, &raw mut returned));
         STATUS_PENDING
+    }
+
+    /// Takes how a context is scheduled, and leaves it as it was.
+    keeps_properties: DxgkDdiSetContextSchedulingProperties(
+        _adapter: HANDLE,
+        _args: *const DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES,
+    ) -> NTSTATUS {
+        STATUS_SUCCESS
     }
 
     /// Forgets each third buffer of a kernel-mode queue.

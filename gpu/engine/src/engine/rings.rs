@@ -48,8 +48,8 @@ pub(super) fn leaves_old_ring<H: Host>(queue: &Queue<H>, exec: &mut Exec<FenceRe
 /// The ring has nothing more, and another one stands behind it. What was published in front of that one is seen by a
 /// look behind its sight: `None`, the caller looks again. Behind that the stream comes off, and its next turn is in the
 /// next ring.
-pub(super) fn leaves_ring<H: Host>(queue: &Queue<H>, exec: &mut Exec<FenceRef<H>>) -> Option<Outcome> {
-    if exec.last_look != Some(exec.consumed) {
+pub(super) fn leaves_ring<H: Host>(gpu: &Gpu<H>, queue: &Queue<H>, exec: &mut Exec<FenceRef<H>>) -> Option<Outcome> {
+    if exec.last_look != Some(exec.consumed) && !gpu.mutation.is(Mutation::LeavesUnlooked) {
         (exec.last_look, exec.looked) = (Some(exec.consumed), None);
         return None;
     }

@@ -338,7 +338,7 @@ impl<H: Host> Core<H> {
             Ok(fetched) => fetched,
             Err(NoPacket::Drained) => {
                 return Ok(match job.queue {
-                    Some(queue) if queue.has_next_ring() => leaves_ring(queue, exec),
+                    Some(queue) if queue.has_next_ring() => leaves_ring(gpu, queue, exec),
                     _ => Some(Outcome::Drained),
                 });
             }

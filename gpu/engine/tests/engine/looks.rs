@@ -358,10 +358,8 @@ fn nothing_of_a_nop_is_charged_as_more_than_it_is() {
     assert!((256 * 200..=BOUND).contains(&most), "{most} for the packets of a stretch");
 }
 
-/// The engine rests between looks at write pointers, and that of another queue cannot be mapped before the engine looks
-/// up: the queue's turn is not over until the pointer was looked at.
-#[test]
-fn a_cold_write_pointer_is_looked_at_where_the_engine_rests() {
+/// An engine that rests between looks at write pointers, the queue for whose sake it does, and that one's progress.
+pub(crate) fn resting() -> (Rig, TestQueue, u64) {
     let mut rig = Rig::with_fine_clock();
     let mut busy = rig.queue(0, 0);
     rig.settle();
@@ -376,6 +374,14 @@ fn a_cold_write_pointer_is_looked_at_where_the_engine_rests() {
             rig.engines[0].step();
         }
     }
+    (rig, busy, value)
+}
+
+/// The engine rests between looks at write pointers, and that of another queue cannot be mapped before the engine looks
+/// up: the queue's turn is not over until the pointer was looked at.
+#[test]
+fn a_cold_write_pointer_is_looked_at_where_the_engine_rests() {
+    let (mut rig, _busy, _) = resting();
     // Both pages of it are cold, and so are their tables.
     rig.gpu.doorbells.disconnect(0);
     let mut cold = rig.queue(0, 1);

@@ -42,6 +42,7 @@ fn what_is_left_out_is_noticed() {
     use gpu_engine::mutation::Mutation;
     let rows: &[(Mutation, fn())] = &[
         (Mutation::NextRingGoesOn, rings::the_old_ring_runs_to_its_end_before_the_new_one_begins_at_zero),
+        (Mutation::LeavesUnlooked, rings::what_is_published_in_front_of_another_ring_runs_where_the_engine_rests),
         (Mutation::RunsAside, rings::nothing_runs_while_a_ring_is_set_aside),
         (Mutation::FlushNotWaited, packet_mode::paging_packets_change_translations_only_after_every_engine_let_go),
         (Mutation::DropOnOverflow, fences::an_overflowing_mailbox_asks_for_a_scan_of_everything),

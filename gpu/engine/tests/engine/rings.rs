@@ -1,13 +1,14 @@
 //! A ring that replaces another one: what is published in the old one runs first, waits included, and the new one
 //! begins at position 0. While the queue has no doorbell, nothing of its ring is touched.
 
+use crate::looks::resting;
 use crate::preemption::{endless, holds_while_it_runs};
 use crate::support::{Range, Rig, TestQueue};
 use gpu_engine::queue::{Binding, State};
 use gpu_engine::rings::RINGS;
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::GpuVa;
-use gpu_wire::packet::{self, Encoded};
+use gpu_wire::packet::{self, Encoded, FenceLogged};
 use gpu_wire::ring::READ_POINTER;
 
 fn store(at: GpuVa, value: u64) -> Encoded {
@@ -96,6 +97,43 @@ fn a_ring_that_is_done_may_go_before_the_engine_leaves_it() {
     q.submit(&[store(m.va, 2)]);
     rig.settle();
     assert_eq!((m.read(0), q.queue.state(), q.read_pointer()), (2, State::Active, q.wp));
+}
+
+/// An engine that rests between its looks at write pointers takes what it has seen for all that there is, until it is
+/// rung. Behind its look user mode publishes more in the old ring, and then replaces that: who rings the new one rings
+/// for both.
+#[test]
+pub(crate) fn what_is_published_in_front_of_another_ring_runs_where_the_engine_rests() {
+    let (mut rig, mut q, value) = resting();
+    let (f, m) = (rig.fence(), rig.map(1, false));
+    let mut waits = rig.queue(1, 1);
+    waits.submit(&[Encoded::fence_wait(f.current.va, 1), store(m.at(16), 1)]);
+    rig.settle();
+    // So many that it rests on. Where the ring has no more, the last lets the other queue go, by the clock.
+    let signals = (1..=8).map(|n| Encoded::fence_signal(q.queue.progress, value + n));
+    let logged = FenceLogged { fence: f.current.va.0, value: 1, fence_handle: 0x40, index_hint: 0 }.to_packet();
+    q.submit(&signals.chain([logged]).collect::<Vec<_>>());
+    let seen = q.wp;
+    q.publish(&[store(m.va, 1)]);
+    let (binding, old) = another(&mut rig, &mut q);
+    let (pointer, queue, end) = (old.0, q.queue.clone(), old.1);
+    pointer.word(0).store(seen, Ordering::SeqCst);
+    // Behind the signal the clock is read for its entry first.
+    let mut readings = 0;
+    *rig.gpu.host.on_clock.lock().unwrap() = Some(Box::new(move || {
+        readings += f.current.read(0);
+        if readings == 2 {
+            pointer.word(0).store(end, Ordering::SeqCst);
+            assert!(queue.resize(binding));
+        }
+    }));
+    rig.settle();
+    assert_eq!(old.0.read(0), end, "the clock was not read");
+    q.submit(&[store(m.at(8), 1)]);
+    rig.gpu.make_ready(&q.queue);
+    rig.settle();
+    assert_eq!((m.read(0), m.read(8), m.read(16)), (1, 1, 1), "what was published in the old ring is lost");
+    assert!(old.is_done());
 }
 
 /// The old ring was never looked at: its work was published, and not rung.
