@@ -17,6 +17,7 @@
 //! | here | the watch, and probes of hardware-scheduled nodes |
 //! | `steps.rs`, `journal.rs` | a recovery as a list of steps, and the recoveries that there were |
 //! | `packet.rs` | packet nodes: the watch, and the reset of an engine |
+//! | `dependents.rs` | nodes that the reset of another takes along |
 //! | `hw_engine.rs` | hardware-scheduled nodes: the reset of an engine |
 //! | `adapter.rs` | the reset of the adapter |
 //! | `collect.rs` | debug information |
@@ -28,6 +29,7 @@
 
 pub(crate) mod adapter;
 pub(crate) mod collect;
+mod dependents;
 mod hw_engine;
 mod journal;
 pub(crate) mod lockout;

@@ -4,6 +4,7 @@
 
 mod bells;
 mod client;
+mod groups;
 mod logs;
 mod monitored;
 mod mutants;

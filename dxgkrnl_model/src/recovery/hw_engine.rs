@@ -46,7 +46,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     adapter.shared().counters.tdr();
     let blames = adapter.personality().departs(Departure::BlamesWhatRuns);
     let cut_off = if blames { DeviceState::Hung } else { reason.of_cut_off() };
-    if reason == Reason::Suspension {
+    if matches!(reason, Reason::Suspension | Reason::Dependent) {
         record.step(Step::TimeoutDetected);
     }
     if reason == Reason::Hung && !adapter.personality().departs(Departure::LeavesDoorbells) {

@@ -57,6 +57,8 @@ pub struct Options {
     pub cross_adapter: bool,
     /// Physical adapters that act as one: engines, each with both nodes.
     pub engines: usize,
+    /// The reset of node 1 takes node 0 along, which must have come off its work by then, or hang.
+    pub dependent: bool,
     /// Milliseconds that ResetHwEngine takes.
     pub reset_takes: u64,
     /// Milliseconds behind ResumeHwEngine in which node 0 does nothing; if not 0, nothing from ResetHwEngine on.
@@ -104,6 +106,7 @@ impl Default for Options {
             skips_writes: false,
             fence_range: false,
             engines: 1,
+            dependent: false,
             reset_takes: 0,
             slow_start: 0,
         }
