@@ -9,6 +9,7 @@ mod logs;
 mod monitored;
 mod mutants;
 mod named;
+mod once;
 mod storage;
 mod tour;
 mod toy;

@@ -117,7 +117,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-08",
-        title: "the same on an engine that does not come off command buffers is a timeout",
+        title: "the same on an engine that does not come off command buffers is a timeout (PreemptInBuffers 0, whatever \
+                is given: with 1 it comes off, and TE-07 has that it is none)",
         source: "WHLK, Long Running packet (TDR); GPU preemption",
         play: long::not_preemptible,
     },

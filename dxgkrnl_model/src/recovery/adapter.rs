@@ -31,6 +31,9 @@ pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
     let settings = adapter.personality().tdr;
     let over = || adapter.tdr.adapter_over.load(Ordering::Acquire);
     let before = over();
+    if matches!(reason, Reason::Promoted) {
+        super::pass(adapter, adapter.personality().gates.promotion.as_ref());
+    }
     let recovers = adapter.tdr.alone(adapter);
     if matches!(reason, Reason::Promoted) && over() != before {
         // The engine that could not be reset was reset with the adapter meanwhile, for another's sake.

@@ -149,6 +149,9 @@ win_extern! {
             let ticks = toy.options.reset_takes.cast_signed() * -10_000;
             nt_model::Machine::with_current(|machine| machine.map(|machine| machine.delay_execution(ticks)));
         }
+        if toy.options.resets_fail {
+            return STATUS_UNSUCCESSFUL;
+        }
         let os = {
             let mut state = toy.state();
             let own = &mut state.engines[engine];
@@ -228,6 +231,8 @@ win_extern! {
             queue.current = None;
             queue.work.clear();
         }
+        // Every context is over: none is owed an acknowledgement.
+        state.contexts.values_mut().for_each(|context| context.suspending = None);
         drop(state);
         toy.lose_memory();
         if toy.is("tdr-adapter") { STATUS_UNSUCCESSFUL } else { STATUS_SUCCESS }

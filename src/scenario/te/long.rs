@@ -44,8 +44,9 @@ fn runs_long(scene: &Scene, node: u32, beside: bool) -> Played {
 
 pub(super) fn preemptible(stage: &Stage) -> Played {
     let node = victim(stage);
+    let setup = || Setup::default().quick_tdr().setting("PreemptInBuffers", 1);
     for beside in [false, true] {
-        stage.play(Setup::default().quick_tdr(), |scene| runs_long(scene, node, beside))?;
+        stage.play(setup(), |scene| runs_long(scene, node, beside))?;
     }
     Ok(())
 }
