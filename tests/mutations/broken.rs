@@ -153,7 +153,11 @@ fn noticed(broken: &Broken, number: usize, image: bool) -> Result<(), Failed> {
     for case in broken.cases {
         if let Some(why) = play(case, Wrong { broken: Some(number), image, ..Wrong::default() })? {
             if !why.contains(broken.says) {
-                return Err(format!("{case} failed with {}, and does not say that {}: {why}", broken.name, broken.says).into());
+                return Err(format!(
+                    "{case} failed with {}, and does not say that {}: {why}",
+                    broken.name, broken.says
+                )
+                .into());
             }
             println!("{}: {case}: {why}", broken.name);
             return Ok(());

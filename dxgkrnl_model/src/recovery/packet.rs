@@ -7,9 +7,7 @@ use std::sync::Arc;
 
 use nt_model::Details;
 use nt_model::sched::Ticks;
-use wddm_abi::{
-    DXGKARG_QUERYCURRENTFENCE, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, ntstatus,
-};
+use wddm_abi::{DXGKARG_QUERYCURRENTFENCE, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, ntstatus};
 
 use super::dependents::Dependents;
 use super::journal::Record;
@@ -20,8 +18,7 @@ use crate::ddi::{self, call_ddi};
 use crate::device::{Device, DeviceState};
 use crate::personality::Departure;
 use crate::rules::tdr::{
-    PREEMPT_ANSWER, TDR_ABORTED, TDR_ABORTED_NAME, TDR_FENCE, TDR_FENCE_BEHIND, TDR_GUILTY, TDR_QUERY,
-    TDR_STATUS,
+    PREEMPT_ANSWER, TDR_ABORTED, TDR_ABORTED_NAME, TDR_FENCE, TDR_FENCE_BEHIND, TDR_GUILTY, TDR_QUERY, TDR_STATUS,
 };
 use crate::vidsch::Node;
 use crate::vidsch::dpc::{give_back, hear};

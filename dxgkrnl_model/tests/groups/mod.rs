@@ -112,11 +112,11 @@ fn both(windows: Personality) -> (Ended, Vec<Recovery>) {
     })
 }
 
-/// The node that depends does not come off: it is reset behind the one that it depends on, as the nodes of its kind are.
+/// The node that depends does not come off: it is reset behind the one that it depends on, as the nodes of its kind
+/// are.
 #[test]
 fn a_hardware_scheduled_node_that_depends_and_hangs_is_reset_behind_the_other() {
-    let group =
-        [(What::PacketEngine { node: 1 }, Reason::Preemption), (What::HwEngine { node: 0 }, Reason::Dependent)];
+    let group = [(What::PacketEngine { node: 1 }, Reason::Preemption), (What::HwEngine { node: 0 }, Reason::Dependent)];
     for seed in 7..12 {
         let (ended, recoveries) = both(tour::windows().seeded(seed));
         crate::assert_clean(&ended, &format!("seed {seed}"));

@@ -90,7 +90,8 @@ fn a_reset_ends_the_interrupt_that_a_log_owes() {
     }
 }
 
-/// Two engines hang, and two threads find out: the resets of both fail, and the adapter's, which both want then, is one.
+/// Two engines hang, and two threads find out: the resets of both fail, and the adapter's, which both want then, is
+/// one.
 #[test]
 fn two_engines_that_cannot_be_reset_reset_the_adapter_once() {
     let options = Options { engines: 2, resets_fail: true, ..Options::default() };
@@ -105,7 +106,8 @@ fn two_engines_that_cannot_be_reset_reset_the_adapter_once() {
             if meet {
                 let kernel = client.os.kernel();
                 kernel.spawn_system_thread("lets through", move || {
-                    let delay = || Machine::with_current(|machine| machine.map(|machine| machine.delay_execution(-10_000)));
+                    let delay =
+                        || Machine::with_current(|machine| machine.map(|machine| machine.delay_execution(-10_000)));
                     while gate.came() < 2 && delay().is_some_and(|status| status == 0) {}
                     gate.let_through();
                 });

@@ -63,7 +63,8 @@ pub struct Options {
     pub resets_fail: bool,
     /// A page fault of a queue asks for a reset of the adapter.
     pub faults_reset_all: bool,
-    /// An entry of the scheduling log that interrupts says so when node 0 does not hang: what it owes is over with a reset.
+    /// An entry of the scheduling log that interrupts says so when node 0 does not hang: what it owes is over with a
+    /// reset.
     pub log_waits: bool,
     /// Milliseconds that ResetHwEngine takes.
     pub reset_takes: u64,
