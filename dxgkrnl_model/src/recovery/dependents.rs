@@ -4,8 +4,9 @@
 //! Source: DDI page DxgkDdiQueryDependentEngineGroup, remarks.
 //!
 //! Chosen: the page knows packet nodes alone, and the reset of a hardware-scheduled node asks for no group. Where a
-//! packet node's group has a hardware-scheduled node in it, that node's contexts are suspended, as packets are preempted
-//! elsewhere: they are resumed behind the reset, or the node's engine is reset for those that owe the acknowledgement.
+//! packet node's group has a hardware-scheduled node in it, that node's contexts are suspended, as packets are
+//! preempted elsewhere: they are resumed behind the reset, or the node's engine is reset for those that owe the
+//! acknowledgement.
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! The watchdog: a thread of its own, which looks how long the driver keeps the scheduler.
 //!
 //! The worker looks for what makes no progress, and calls the driver itself: while the driver keeps it, nobody would
-//! look. So the watchdog knows of each call that the worker makes, and of each call of the scheduler class, behind which
-//! the worker waits. One that stays in the driver for TdrDelay and TdrDdiDelay is bug check 0x116.
+//! look. So the watchdog knows of each call that the worker makes, and of each call of the scheduler class, behind
+//! which the worker waits. One that stays in the driver for TdrDelay and TdrDdiDelay is bug check 0x116.
 //!
-//! Chosen: no page says what Windows does where its scheduler itself is kept. Nothing makes progress then, which is found
-//! after TdrDelay; the reset of the adapter that follows gives threads TdrDdiDelay to leave the driver.
+//! Chosen: no page says what Windows does where its scheduler itself is kept. Nothing makes progress then, which is
+//! found after TdrDelay; the reset of the adapter that follows gives threads TdrDdiDelay to leave the driver.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
