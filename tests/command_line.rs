@@ -1,8 +1,9 @@
 //! What a person meets at the command line: results, exit statuses, one clear sentence for what is wrong.
 
 use serde_json::Value;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 fn fencepost(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
@@ -344,6 +345,26 @@ fn a_fuzzer_says_what_it_reached() {
     assert!(said.contains("packets written: ") && said.contains("faults: "), "{said}");
 }
 
+/// The same bytes from standard input.
+fn decode_input(bytes: &[u8]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
+    command.args(["decode", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("it runs");
+    child.stdin.take().expect("its standard input").write_all(bytes).expect("it reads");
+    child.wait_with_output().expect("it ends")
+}
+
+#[test]
+fn the_help_of_tdr_names_the_jobs() {
+    let output = fencepost(&["tdr", "--help"]);
+    let help = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0));
+    for job in fencepost::tdr::JOBS {
+        let is_line = |line: &str| line.trim_start().starts_with(job.id) && line.ends_with(job.name);
+        assert!(help.lines().any(is_line), "{}: {help}", job.id);
+    }
+}
+
 /// A file with these bytes, decoded.
 fn decode(bytes: &[u8]) -> Output {
     let file = tempfile::NamedTempFile::new().expect("a file");
@@ -355,12 +376,15 @@ fn decode(bytes: &[u8]) -> Output {
 fn a_stump_and_noise_are_no_debug_blobs() {
     refused(&decode(b""), "the file is empty: no engine was reset");
     refused(&decode(b"noise"), "no Fencepost debug blob");
+    refused(&decode_input(b"noise"), "cannot decode standard input: this is no Fencepost debug blob");
     refused(&decode(b"FNCPDBG\x04\x41\x01"), "a stump of a debug blob: 10 bytes");
     let noise: Vec<u8> = (0..900_u32).map(|n| (n.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
     refused(&decode(&[b"FNCPDBG\x04", &noise[..]].concat()), "no debug blob that a driver of this version wrote");
     // The head, of six words, and a node, of which two of its words are there.
     let words = [6 << 32 | 1, 0x141_u64, 0, 0, 0, 0, 0, 10 << 32 | 3, 0, 0].map(u64::to_le_bytes).concat();
-    let cut = decode(&[b"FNCPDBG\x04", &words[..]].concat());
+    let bytes = [b"FNCPDBG\x04", &words[..]].concat();
+    let (cut, from_input) = (decode(&bytes), decode_input(&bytes));
+    assert_eq!((from_input.status, &from_input.stdout), (cut.status, &cut.stdout));
     assert_eq!(cut.status.code(), Some(1), "{}", text(&cut.stdout));
     assert!(text(&cut.stdout).contains("node 0                  running"), "{}", text(&cut.stdout));
     assert!(text(&cut.stderr).contains("the blob has 88 bytes, and"), "{}", text(&cut.stderr));

@@ -402,6 +402,7 @@ impl Adapter {
             // The wait for admission is the model's own time.
             let _admission = self.admit(ddi);
             let begun = kernel.now();
+            let _watched = self.tdr.watchdog.begin(kernel, ddi);
             let result = ddi::enter(kernel, ddi, f);
             (result, kernel.now().saturating_sub(begun))
         };

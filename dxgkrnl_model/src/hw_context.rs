@@ -219,6 +219,14 @@ impl HwContext {
         self.ending.shared(self.device.adapter().kernel())
     }
 
+    /// [`hold`](Self::hold), which waits for nobody. `None`: the context is being taken off the run list for good, or
+    /// destroyed.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn hold_now(&self) -> Option<Admission<'_>> {
+        self.ending.shared_now(self.device.adapter().kernel())
+    }
+
     /// Waits and signals of the context itself; buffers are never among them.
     pub(crate) fn commands(&self) -> &Commands {
         &self.commands
@@ -264,7 +272,7 @@ impl HwContext {
 
     /// Returns whether the driver has the context, and no reset takes it off the run list: a suspension that is asked
     /// for is acknowledged.
-    fn acknowledges(&self) -> bool {
+    pub(crate) fn acknowledges(&self) -> bool {
         let adapter = self.device.adapter();
         adapter.is_working()
             && self.is_alive()

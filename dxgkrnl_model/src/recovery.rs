@@ -17,21 +17,25 @@
 //! | here | the watch, and probes of hardware-scheduled nodes |
 //! | `steps.rs`, `journal.rs` | a recovery as a list of steps, and the recoveries that there were |
 //! | `packet.rs` | packet nodes: the watch, and the reset of an engine |
+//! | `dependents.rs` | nodes that the reset of another takes along |
 //! | `hw_engine.rs` | hardware-scheduled nodes: the reset of an engine |
 //! | `adapter.rs` | the reset of the adapter |
 //! | `collect.rs` | debug information |
 //! | `lockout.rs` | processes that hang engines again and again |
+//! | `watchdog.rs` | calls of the scheduler in which the driver stays |
 //!
 //! Source: articles timeout-detection-and-recovery, tdr-changes-in-windows-8, tdr-registry-keys; DDI pages of the
 //! functions.
 
 pub(crate) mod adapter;
 pub(crate) mod collect;
+mod dependents;
 mod hw_engine;
 mod journal;
 pub(crate) mod lockout;
 pub(crate) mod packet;
 pub mod steps;
+pub(crate) mod watchdog;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -101,6 +105,8 @@ pub(crate) struct Tdr {
     over: Lock<Vec<u64>>,
     /// How often all did behind a reset of the adapter.
     adapter_over: AtomicU64,
+    /// Looks after the calls that the scheduler makes.
+    pub(crate) watchdog: watchdog::Watchdog,
     /// What was recovered.
     pub(crate) journal: journal::Journal,
     /// Fences that are past their monitored value with somebody waiting, and since when.
@@ -131,6 +137,7 @@ impl Tdr {
             resets: Lock::new(Rank::Log, Vec::new()),
             over: Lock::new(Rank::Log, Vec::new()),
             adapter_over: AtomicU64::new(0),
+            watchdog: watchdog::Watchdog::new(),
             journal: journal::Journal::new(),
             lost: Lock::new(Rank::Log, Vec::new()),
             last_audit: AtomicU64::new(0),

@@ -103,6 +103,7 @@ impl VidSch {
         let weak = Arc::downgrade(adapter);
         let thread = adapter.kernel().spawn_system_thread("VidSch worker", move || work(&weak));
         *self.thread.lock() = Some(thread);
+        adapter.tdr.watchdog.start(adapter);
     }
 
     /// Stops looking for hung engines; submission goes on.
@@ -118,6 +119,8 @@ impl VidSch {
         if let Some(thread) = thread {
             adapter.kernel().wait_for_object(thread.header(), None);
         }
+        // Last: the worker may be in the driver.
+        adapter.tdr.watchdog.stop(adapter.kernel());
         let paging = std::mem::take(&mut *self.paging.lock());
         for buffer in paging {
             buffer.completion.end(adapter.kernel(), false);
@@ -366,6 +369,7 @@ pub(crate) fn judge_resume(adapter: &Adapter, ddi: &str, status: NTSTATUS) -> bo
 }
 
 fn work(weak: &Weak<Adapter>) {
+    crate::recovery::watchdog::is_worker();
     let mut deadline = None;
     loop {
         let Some(adapter) = weak.upgrade() else { return };

@@ -4,10 +4,12 @@
 
 mod bells;
 mod client;
+mod groups;
 mod logs;
 mod monitored;
 mod mutants;
 mod named;
+mod once;
 mod storage;
 mod tour;
 mod toy;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 #[derive(Args)]
 #[command(name = "decode")]
 pub struct Arguments {
-    /// The file
+    /// The file; -: standard input
     blob: PathBuf,
 }
 
@@ -18,12 +18,17 @@ pub struct Arguments {
 const LARGEST: u64 = 64 << 20;
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
-    let file = std::fs::File::open(&arguments.blob);
+    let is_input = arguments.blob.as_os_str() == "-";
+    let name = if is_input { "standard input".to_owned() } else { arguments.blob.display().to_string() };
     let mut bytes = Vec::new();
-    let read = file.and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
-    read.with_context(|| format!("cannot read {}", arguments.blob.display()))?;
-    ensure!(bytes.len() as u64 <= LARGEST, "{} has more than {LARGEST} bytes: no debug blob", arguments.blob.display());
-    let decoded = decode(&bytes).with_context(|| format!("cannot decode {}", arguments.blob.display()))?;
+    let read = if is_input {
+        std::io::stdin().take(LARGEST + 1).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(&arguments.blob).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes))
+    };
+    read.with_context(|| format!("cannot read {name}"))?;
+    ensure!(bytes.len() as u64 <= LARGEST, "{name} has more than {LARGEST} bytes: no debug blob");
+    let decoded = decode(&bytes).with_context(|| format!("cannot decode {name}"))?;
     print!("{}", decoded.text);
     if decoded.missing != 0 {
         let (there, missing) = (bytes.len(), decoded.missing);

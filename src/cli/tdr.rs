@@ -11,9 +11,9 @@ use std::path::PathBuf;
 
 /// The jobs of Microsoft's kit about timeouts, by the cases that play them, on the rungs 0 and 3
 #[derive(Args)]
-#[command(name = "tdr")]
+#[command(name = "tdr", after_help = names())]
 pub struct Arguments {
-    /// The name of a job, short or whole (without one: all)
+    /// The name of a job, short or whole (without one: all); the short ones are below
     #[arg(value_name = "JOB")]
     name: Option<String>,
     /// List the jobs with their criteria and cases, and play nothing
@@ -31,6 +31,12 @@ pub struct Arguments {
     /// Write the results, or with --list the jobs, to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+}
+
+/// The jobs by their names, for the help.
+fn names() -> String {
+    let line = |job: &Job| format!("\n  {:15}{}", job.id, job.name);
+    std::iter::once("Jobs:".to_owned()).chain(JOBS.iter().map(line)).collect()
 }
 
 /// What is known of a job.

@@ -40,7 +40,7 @@ const NEEDS: &[Need] = &[
     ]),
     (0, "it resets the adapter, which every rung has", &[
         "TA-01", "TA-03", "TA-04", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13", "TE-45", "TE-75",
-        "TA-20", "TA-21", "TA-22", "TA-23",
+        "TA-20", "TA-21", "TA-22", "TA-23", "TA-24",
     ]),
     (0, "it takes the power from the device, which every rung has", &["RP-10"]),
     (0, "it is about paging, or the stop, which every rung has", &["RP-12", "RP-13", "RP-15", "PT-41", "PT-42"]),

@@ -55,6 +55,10 @@ pub struct Stage {
     dumps: Option<Arc<OfCases>>,
 }
 
+/// The setting that makes an endless command buffer a hang, or none: without a case's own value its title says what is
+/// not so.
+const PREEMPTS: &str = "PreemptInBuffers";
+
 impl Stage {
     /// A stage for a form of the driver. `seed` feeds the cases that draw random numbers.
     pub fn new(form: Form, seed: u64) -> Self {
@@ -92,7 +96,8 @@ impl Stage {
         &self.form
     }
 
-    /// A stage on which every adapter has a value under its registry key, whatever the cases set.
+    /// A stage on which every adapter has a value under its registry key, whatever the cases set. A case that is about
+    /// engines which come off command buffers, or do not, keeps the value of `PreemptInBuffers` that makes them so.
     #[must_use]
     pub fn with_setting(self, name: &str, value: u32) -> Self {
         self.with_settings(&[(name.to_owned(), value.into())])
@@ -172,7 +177,9 @@ impl Stage {
             let settings = settings.map(|(name, value)| (name.clone(), registry_value(*value)));
             // A case that sets a lower rung than the stage's keeps it; rung 3 holds no case down.
             let own = adapter.registry.get("MaxRung").cloned();
+            let own_preemption = adapter.registry.get(PREEMPTS).cloned();
             adapter.registry.extend(settings);
+            adapter.registry.extend(own_preemption.map(|own| (PREEMPTS.to_owned(), own)));
             let lower = |own: &RegistryValue| (0..self.rung()).any(|rung| *own == RegistryValue::dword(rung));
             let kept = own.filter(|own| self.rung() == 3 || lower(own));
             adapter.registry.extend(kept.map(|own| ("MaxRung".to_owned(), own)));
@@ -180,7 +187,7 @@ impl Stage {
         setup
     }
 
-    /// A value that every adapter has whatever the cases set.
+    /// A value that every adapter has whatever the cases set, but for those of [`with_setting`](Self::with_setting).
     pub fn setting(&self, name: &str) -> Option<u32> {
         self.settings.iter().find(|(known, _)| known == name).and_then(|(_, value)| u32::try_from(*value).ok())
     }
@@ -388,5 +395,26 @@ pub fn refused<T>(what: &str, result: Result<T, Refused>, status: NTSTATUS) -> P
         Ok(_) => bail!("{what}: succeeded, instead of {status:?}"),
         Err(error) if error.status == status => Ok(()),
         Err(error) => Err(error).with_context(|| format!("{what}: not {status:?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_that_hangs_an_engine_keeps_what_makes_it_hang() {
+        let value = |given, setup: Setup| {
+            let stage = Stage::new(Form::Native, 1).with_setting(PREEMPTS, given).with_setting("EngineShare", 50);
+            let set = stage.set(setup).adapter.registry;
+            (set.get(PREEMPTS).cloned(), set.get("EngineShare").cloned())
+        };
+        let share = || Some(RegistryValue::dword(50));
+        for (own, given) in [(0, 1), (1, 0)] {
+            let case = Setup::default().setting(PREEMPTS, own);
+            assert_eq!(value(given, case), (Some(RegistryValue::dword(own)), share()));
+            assert_eq!(value(given, Setup::default()), (Some(RegistryValue::dword(given)), share()));
+        }
+        assert_eq!(value(1, Setup::default().resets(1)), (Some(RegistryValue::dword(0)), share()));
     }
 }

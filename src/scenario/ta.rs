@@ -1,6 +1,7 @@
 //! Group TA: the reset of the adapter.
 
 mod counted;
+mod kept;
 mod limit;
 mod lost;
 mod stuck;
@@ -118,6 +119,14 @@ pub(super) const CASES: &[Scenario] = &[
                 and the driver says so",
         source: "docs/settings.md, Test signing; SYSTEM_CODEINTEGRITY_INFORMATION, CODEINTEGRITY_OPTION_TESTSIGN",
         play: unarmed::faults,
+    },
+    Scenario {
+        id: "TA-24",
+        title: "a function of the driver's that keeps the scheduler itself, which would look for what makes no progress: \
+                another thread looks, and the system stops with bug check 0x116 and the function's name",
+        source: "Testing and debugging TDR, TdrDelay, TdrDdiDelay; bug check 0x116 (which of the OS's threads looks is \
+                 not said)",
+        play: kept::scheduler,
     },
 ];
 

@@ -117,7 +117,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-08",
-        title: "the same on an engine that does not come off command buffers is a timeout",
+        title: "the same on an engine that does not come off command buffers is a timeout (PreemptInBuffers 0, whatever \
+                is given: with 1 it comes off, and TE-07 has that it is none)",
         source: "WHLK, Long Running packet (TDR); GPU preemption",
         play: long::not_preemptible,
     },
@@ -535,17 +536,17 @@ fn packet_nodes(stage: &Stage) -> &'static [u32] {
 }
 
 /// The packet node that a stage's cases hang: on the lowest rung one that does not page.
-fn victim(stage: &Stage) -> u32 {
+pub(super) fn victim(stage: &Stage) -> u32 {
     packet_nodes(stage)[0]
 }
 
 /// Time-outs of a tenth, and engines that do not come off command buffers.
-fn stubborn() -> Setup {
+pub(super) fn stubborn() -> Setup {
     Setup::default().quick_tdr().setting("PreemptInBuffers", 0)
 }
 
 /// A process that has opened the first adapter.
-fn client(scene: &Scene, name: &str) -> Result<Raw> {
+pub(super) fn client(scene: &Scene, name: &str) -> Result<Raw> {
     Raw::open(&std::sync::Arc::new(scene.world.os.create_process(name)), scene.adapter().luid())
 }
 

@@ -3,7 +3,7 @@
 //! The model gives a node a few packets at a time, so this case gives it the rest: behind the packet that holds the
 //! node, inside the same call. None of them may be refused, and the driver may not allocate room for them then: it may
 //! be called at DISPATCH_LEVEL with no memory left. Then each other node, held by a reset, is given as many that run
-//! nothing.
+//! nothing; and one of them again, behind preemptions and resets that have taken them back.
 #![expect(unsafe_code, reason = "allocations are counted; functions of the driver's table are given records")]
 
 use anyhow::{Context, ensure};
@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_KIND_SYSTEM;
 use wddm_abi::{
-    DRIVER_INITIALIZATION_DATA, DXGK_START_INFO, DXGKARG_RESETHWENGINE, DXGKARG_SUBMITCOMMANDVIRTUAL,
-    DXGKRNL_INTERFACE, HANDLE, NTSTATUS,
+    DRIVER_INITIALIZATION_DATA, DXGK_START_INFO, DXGKARG_PREEMPTCOMMAND, DXGKARG_RESETENGINE, DXGKARG_RESETHWENGINE,
+    DXGKARG_SUBMITCOMMANDVIRTUAL, DXGKRNL_INTERFACE, HANDLE, NTSTATUS,
 };
 
 /// The name of the case.
@@ -105,24 +105,75 @@ decorate! {
     }
 }
 
-/// Holds node `node` as a reset does, and gives it the packets that are required, which run nothing. Returns how many
-/// of them were refused, and how many allocations they took. The node stays held.
-fn held(node: u32) -> (u32, u64) {
-    let adapter: HANDLE = core::ptr::with_exposed_provenance_mut(ADAPTER.load(Ordering::Relaxed));
+/// What takes back the packets that a node has.
+#[derive(Clone, Copy, Debug)]
+enum TakenBack {
+    /// Nothing has.
+    Not,
+    Preemption,
+    EngineReset,
+    AdapterReset,
+}
+
+/// How often packets are taken back, one behind another: the driver has room for two times.
+const TIMES: u32 = 3;
+
+/// Holds node `node` as a reset does.
+fn hold(node: u32) -> bool {
     let mut reset = DXGKARG_RESETHWENGINE::zeroed();
     reset.NodeOrdinal = node;
-    let status = own!(DxgkDdiResetHwEngine(adapter, &raw mut reset));
-    let mut refused = u32::from(!status.is_success());
+    own!(DxgkDdiResetHwEngine(adapter(), &raw mut reset)).is_success()
+}
+
+/// The driver's handle of the adapter.
+fn adapter() -> HANDLE {
+    core::ptr::with_exposed_provenance_mut(ADAPTER.load(Ordering::Relaxed))
+}
+
+/// Takes back the packets of a node that is held, which is held behind that, too. Returns whether the driver has.
+/// `fence`: an id that no packet has had.
+fn take_back(node: u32, how: TakenBack, fence: u32) -> bool {
+    match how {
+        TakenBack::Not => true,
+        TakenBack::Preemption => {
+            let mut preempt = DXGKARG_PREEMPTCOMMAND::zeroed();
+            (preempt.NodeOrdinal, preempt.PreemptionFenceId) = (node, fence);
+            own!(DxgkDdiPreemptCommand(adapter(), &raw const preempt)).is_success()
+        }
+        TakenBack::EngineReset => {
+            let mut reset = DXGKARG_RESETENGINE::zeroed();
+            reset.NodeOrdinal = node;
+            own!(DxgkDdiResetEngine(adapter(), &raw mut reset)).is_success() && hold(node)
+        }
+        // Every engine is held until the restart.
+        TakenBack::AdapterReset => own!(DxgkDdiResetFromTimeout(adapter())).is_success(),
+    }
+}
+
+/// Gives node `node`, which is held, the packets that are required, which run nothing, and takes them back, several
+/// times. Returns how much of that was refused, and how many allocations the packets took. The node stays held.
+fn held(node: u32, how: TakenBack, fence: &mut u32) -> (u32, u64) {
+    let mut refused = u32::from(!hold(node));
     let mut packet = DXGKARG_SUBMITCOMMANDVIRTUAL::zeroed();
     packet.NodeOrdinal = node;
     packet.Flags.set_NullRendering(true);
-    let before = COUNT.get();
-    for _ in 0..REQUIRED {
-        packet.SubmissionFenceId += 1;
-        let status = own!(DxgkDdiSubmitCommandVirtual(adapter, &raw const packet));
-        refused += u32::from(!status.is_success());
+    let mut allocations = 0;
+    for _ in 0..TIMES {
+        let before = COUNT.get();
+        for _ in 0..REQUIRED {
+            *fence += 1;
+            packet.SubmissionFenceId = *fence;
+            let status = own!(DxgkDdiSubmitCommandVirtual(adapter(), &raw const packet));
+            refused += u32::from(!status.is_success());
+        }
+        allocations += COUNT.get() - before;
+        if matches!(how, TakenBack::Not) {
+            break;
+        }
+        *fence += 1;
+        refused += u32::from(!take_back(node, how, *fence));
     }
-    (refused, COUNT.get() - before)
+    (refused, allocations)
 }
 
 /// Plays the case on a driver with `mistake`, or without one.
@@ -155,13 +206,22 @@ pub fn play(mistake: Option<Decorator>) -> Played {
         ensure!(Instant::now() < end, "no packet came to node 0");
         std::thread::park_timeout(Duration::from_millis(1));
     }
-    let others = (1..).take(NODE_COUNT - 1).map(|node| (node, world.os.run(|| held(node)))).collect::<Vec<_>>();
+    let mut fence = 0;
+    let mut of = |node, how| (node, how, world.os.run(|| held(node, how, &mut fence)));
+    let mut others = (1..).take(NODE_COUNT - 1).map(|node| of(node, TakenBack::Not)).collect::<Vec<_>>();
+    // The first of those has its room full by now.
+    others.extend([TakenBack::AdapterReset, TakenBack::Preemption, TakenBack::EngineReset].map(|how| {
+        world.os.run(|| take_back(1, TakenBack::AdapterReset, 0));
+        of(1, how)
+    }));
     // The model knows nothing of these packets: the machine ends with the process.
     std::mem::forget((jump, queue, memory, device, started, world));
     same("packets that were refused", REFUSED.load(Ordering::Relaxed), 0)?;
     same("allocations of packets", ALLOCATIONS.load(Ordering::Relaxed), 0).context("the required room")?;
-    let of_other = |(node, got)| {
-        same("packets that were refused, and allocations", got, (0, 0)).with_context(|| format!("node {node}"))
-    };
-    others.into_iter().try_for_each(of_other).context("the required room")
+    let wrong: Vec<_> = others.into_iter().filter(|(.., got)| *got != (0, 0)).collect();
+    ensure!(
+        wrong.is_empty(),
+        "the required room: node, how packets are taken back, refusals and allocations: {wrong:?}"
+    );
+    Ok(())
 }

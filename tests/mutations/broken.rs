@@ -26,14 +26,21 @@ pub struct Broken {
     pub cases: &'static [&'static str],
     /// Whether the images are played with it, too.
     image: bool,
+    /// What the case says that fails, among else.
+    says: &'static str,
 }
 
 const fn row(name: &'static str, decorate: Decorator, cases: &'static [&'static str]) -> Broken {
-    Broken { name, decorate, cases, image: false }
+    Broken { name, decorate, cases, image: false, says: "" }
 }
 
 const fn image(name: &'static str, decorate: Decorator, cases: &'static [&'static str]) -> Broken {
-    Broken { name, decorate, cases, image: true }
+    Broken { name, decorate, cases, image: true, says: "" }
+}
+
+/// A driver that does not come back from `says`, a function that the scheduler calls: the system stops and names it.
+const fn stays(name: &'static str, decorate: Decorator, case: &'static [&'static str], says: &'static str) -> Broken {
+    Broken { name, decorate, cases: case, image: true, says }
 }
 
 pub const TABLE: &[Broken] = &[
@@ -91,6 +98,15 @@ pub const TABLE: &[Broken] = &[
     image("SkipsResets", recovery::skips_resets, &["TE-27"]),
     row("RefusesCancel", recovery::refuses_cancel, &["TE-84"]),
     row("RefusesBesideReset", recovery::refuses_beside, &["TE-34"]),
+    // Functions that keep the scheduler's own thread.
+    stays("StaysInSubmit", recovery::stays_in_submit, &["TE-03"], "DxgkDdiSubmitCommandVirtual has not come back"),
+    stays("StaysInPreempt", recovery::stays_in_preempt, &["TE-03"], "DxgkDdiPreemptCommand has not come back"),
+    stays("StaysInStatus", recovery::stays_in_status, &["TE-03"], "DxgkDdiQueryEngineStatus has not come back"),
+    stays("StaysInGroup", recovery::stays_in_group, &["TE-03"], "DxgkDdiQueryDependentEngineGroup has not come back"),
+    stays("StaysInCollect", recovery::stays_in_collect, &["TE-03"], "DxgkDdiCollectDbgInfo2 has not come back"),
+    stays("StaysInReset", recovery::stays_in_reset, &["TE-03"], "DxgkDdiResetEngine has not come back"),
+    stays("StaysInHwReset", recovery::stays_in_hw_reset, &["TE-14"], "DxgkDdiResetHwEngine has not come back"),
+    stays("StaysInSuspend", recovery::stays_in_suspend, &["TE-14"], "DxgkDdiSuspendContext has not come back"),
     // Packets, paging.
     image("CompletesOutOfOrder", notices::completes_out_of_order, &["NF-01"]),
     image("ResetNamesCompleted", notices::reset_names_completed, &["DD-12"]),
@@ -137,6 +153,13 @@ pub fn trials() -> Vec<Trial> {
 fn noticed(broken: &Broken, number: usize, image: bool) -> Result<(), Failed> {
     for case in broken.cases {
         if let Some(why) = play(case, Wrong { broken: Some(number), image, ..Wrong::default() })? {
+            if !why.contains(broken.says) {
+                return Err(format!(
+                    "{case} failed with {}, and does not say that {}: {why}",
+                    broken.name, broken.says
+                )
+                .into());
+            }
             println!("{}: {case}: {why}", broken.name);
             return Ok(());
         }

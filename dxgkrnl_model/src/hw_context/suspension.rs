@@ -183,6 +183,11 @@ impl HwContext {
         self.resume();
     }
 
+    /// Returns whether a reset has ended it.
+    pub(crate) fn is_invalidated(&self) -> bool {
+        self.invalidated.load(Ordering::Acquire)
+    }
+
     /// A reset has ended it.
     pub(crate) fn invalidate(&self) {
         self.invalidated.store(true, Ordering::Release);

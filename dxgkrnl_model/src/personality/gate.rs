@@ -73,6 +73,8 @@ pub struct Gates {
     pub quiet: Option<Gate>,
     /// Between the decision that a packet node gets a buffer and the call that hands it in.
     pub submit: Option<Gate>,
+    /// Before the reset of the adapter that an engine's has become waits for its turn.
+    pub promotion: Option<Gate>,
     /// Between `DxgkDdiResetFromTimeout` and `DxgkDdiRestartFromTimeout`.
     pub restart: Option<Gate>,
 }

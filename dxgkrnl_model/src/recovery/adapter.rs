@@ -31,6 +31,9 @@ pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
     let settings = adapter.personality().tdr;
     let over = || adapter.tdr.adapter_over.load(Ordering::Acquire);
     let before = over();
+    if matches!(reason, Reason::Promoted) {
+        super::pass(adapter, adapter.personality().gates.promotion.as_ref());
+    }
     let recovers = adapter.tdr.alone(adapter);
     if matches!(reason, Reason::Promoted) && over() != before {
         // The engine that could not be reset was reset with the adapter meanwhile, for another's sake.
@@ -132,7 +135,7 @@ fn judge(adapter: &Adapter, ddi: &str, status: NTSTATUS) {
 /// failed, 0 where none did; and what Windows keeps for itself, here a count.
 ///
 /// Source: bug check 0x116, VIDEO_TDR_ERROR.
-fn details(adapter: &Adapter, text: String, status: NTSTATUS, count: u64) -> Details {
+pub(super) fn details(adapter: &Adapter, text: String, status: NTSTATUS, count: u64) -> Details {
     let driver = adapter.table().DxgkDdiResetFromTimeout.map_or(0, |function| function as usize);
     // CAST: an address; sign-extended, as debuggers show it.
     Details::new(text).params([driver as u64, i64::from(status.0) as u64, count])

@@ -39,6 +39,11 @@ const HELD_BACK: Ticks = 200_000;
 pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>], reason: Reason) {
     let tdr = &adapter.tdr;
     let Some(alone) = tdr.begin_reset(adapter, node) else { return };
+    if !late.is_empty() && late.iter().all(|context| context.is_invalidated()) {
+        // The reset that this one has waited for has ended what they owed.
+        tdr.set_node(node, NodeState::default());
+        return;
+    }
     let place = adapter.known_caps().place(node);
     let record = Record::begin(adapter, What::HwEngine { node }, reason);
     tdr.engine_resets.fetch_add(1, Ordering::Relaxed);
@@ -46,7 +51,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     adapter.shared().counters.tdr();
     let blames = adapter.personality().departs(Departure::BlamesWhatRuns);
     let cut_off = if blames { DeviceState::Hung } else { reason.of_cut_off() };
-    if reason == Reason::Suspension {
+    if matches!(reason, Reason::Suspension | Reason::Dependent) {
         record.step(Step::TimeoutDetected);
     }
     if reason == Reason::Hung && !adapter.personality().departs(Departure::LeavesDoorbells) {

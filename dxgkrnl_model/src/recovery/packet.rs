@@ -7,11 +7,9 @@ use std::sync::Arc;
 
 use nt_model::Details;
 use nt_model::sched::Ticks;
-use wddm_abi::{
-    DXGKARG_QUERYCURRENTFENCE, DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE,
-    ntstatus,
-};
+use wddm_abi::{DXGKARG_QUERYCURRENTFENCE, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, ntstatus};
 
+use super::dependents::Dependents;
 use super::journal::Record;
 use super::steps::{Reason, Step, What};
 use super::{adapter as adapter_reset, collect};
@@ -20,8 +18,7 @@ use crate::ddi::{self, call_ddi};
 use crate::device::{Device, DeviceState};
 use crate::personality::Departure;
 use crate::rules::tdr::{
-    PREEMPT_ANSWER, TDR_ABORTED, TDR_ABORTED_NAME, TDR_FENCE, TDR_FENCE_BEHIND, TDR_GUILTY, TDR_MASK, TDR_QUERY,
-    TDR_STATUS,
+    PREEMPT_ANSWER, TDR_ABORTED, TDR_ABORTED_NAME, TDR_FENCE, TDR_FENCE_BEHIND, TDR_GUILTY, TDR_QUERY, TDR_STATUS,
 };
 use crate::vidsch::Node;
 use crate::vidsch::dpc::{give_back, hear};
@@ -169,9 +166,9 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     }
     adapter.tdr.engine_resets.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     adapter.shared().counters.tdr();
-    let mut others = Vec::new();
+    let mut others = Dependents::default();
     if !departs(Departure::PreparesNothing) {
-        others = dependents(adapter, node, &record);
+        others = Dependents::ask(adapter, node, &record);
         record.step(Step::EngineStatus(status(adapter, node)));
     }
     let guilty = collect::packet_engine(adapter, node.ordinal, &snapshot, reason);
@@ -228,6 +225,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
         give_back(adapter, hit, false);
     }
     node.packet.given_back();
+    others.resume_idle();
     drop(recovers);
     for packet in &lost {
         packet.context.device().fail_marked();
@@ -239,12 +237,8 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     if was_hit {
         adapter_reset::run(adapter, promoted(adapter));
     }
-    others.retain(|_| !departs(Departure::LeavesDependents));
-    for other in others {
-        // One that another of them takes along is over by then.
-        if other.packet.preempting_since().is_some() {
-            recover(adapter, &other, Reason::Dependent);
-        }
+    if !departs(Departure::LeavesDependents) {
+        others.reset_late(adapter);
     }
     node.packet.changed.notify(adapter.kernel());
     adapter.scheduler.kick(adapter);
@@ -375,49 +369,6 @@ fn current_fence(adapter: &Adapter, node: &Node) {
         let text = format!("node {}: CurrentFence is {current:#x}, and {known:#x} was over", node.ordinal);
         Details::new(text).params([current.into(), node.ordinal.into(), known.into()])
     });
-}
-
-/// Asks which nodes depend on this one, and preempts those. Returns the ones that do not answer in time.
-fn dependents(adapter: &Arc<Adapter>, node: &Node, record: &Record<'_>) -> Vec<Arc<Node>> {
-    let mut arguments = DXGKARG_QUERYDEPENDENTENGINEGROUP::zeroed();
-    (arguments.NodeOrdinal, arguments.EngineOrdinal) = (node.place.node, node.place.engine);
-    let (miniport, pointer) = (adapter.context(), &raw mut arguments);
-    let status = ddi::status(call_ddi!(adapter, DxgkDdiQueryDependentEngineGroup(miniport, pointer)));
-    let fine = ddi::succeeded(status);
-    adapter.rules().check(&TDR_QUERY, fine, || format!("DxgkDdiQueryDependentEngineGroup: {status:?}"));
-    if !status.is_success() {
-        return Vec::new();
-    }
-    let mask = arguments.DependentNodeOrdinalMask;
-    record.step(Step::Dependents(mask));
-    // The mask is of nodes of one engine.
-    let here = adapter.scheduler.nodes().into_iter().filter(|other| other.place.engine == node.place.engine);
-    let here: Vec<_> = here.collect();
-    let count = here.len();
-    let existing = if count >= 64 { u64::MAX } else { (1 << count) - 1 };
-    let bit = |node: &Node| 1 << node.place.node;
-    let sound = mask & bit(node) != 0 && mask & !existing == 0;
-    adapter.rules().check(&TDR_MASK, sound, || {
-        Details::new(format!("node {} of {count}: {mask:#x}", node.ordinal)).params([
-            mask,
-            node.ordinal.into(),
-            count as u64,
-        ])
-    });
-    let depends = |other: &Arc<Node>| other.ordinal != node.ordinal && mask & bit(other) != 0;
-    let others = here.into_iter().filter(depends).filter(|other| !other.is_hardware_scheduled);
-    let kernel = adapter.kernel();
-    let mut late = Vec::new();
-    for other in others {
-        other.packet.preempt(adapter);
-        let deadline = kernel.now() + adapter.personality().tdr.dependents_delay;
-        let answered = || other.packet.preempting_since().is_none().then_some(());
-        match other.packet.changed.wait_for(kernel, Some(deadline), answered) {
-            Some(()) => record.step(Step::DependentIdle(other.ordinal)),
-            None => late.push(other),
-        }
-    }
-    late
 }
 
 /// Asks whether the node makes progress: what the driver says.

@@ -92,8 +92,10 @@ rules! {
     }
     /// Threads that stay in the driver.
     TDR_DDI_DELAY = "DXG-TDR-DDI-DELAY" {
-        title: "every thread leaves the driver within TdrDdiDelay of an adapter reset",
-        source: "article tdr-registry-keys, TdrDdiDelay; bug check 0x116",
+        title: "every thread leaves the driver within TdrDdiDelay of an adapter reset, and a call for which the \
+            scheduler waits comes back within TdrDelay and TdrDdiDelay",
+        source: "article tdr-registry-keys, TdrDelay, TdrDdiDelay; bug check 0x116 (chosen: a \
+            scheduler that the driver keeps counts as one that makes no progress)",
         bugcheck: (0x116, 0x0),
         fix: "wait inside DDIs only for what a reset ends",
     }

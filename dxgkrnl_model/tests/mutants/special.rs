@@ -197,7 +197,7 @@ fn consequences() -> [Mutant; 12] {
 }
 
 /// Mutants of a toy that is built otherwise, or on a Windows that is stricter.
-fn variants() -> [Mutant; 26] {
+fn variants() -> [Mutant; 28] {
     const SERVED: Option<&str> = Some("DXG-CAPS-CROSS-ADAPTER-SERVED");
     [
         // Where timeouts are looked for, a paging buffer without an end is one.
@@ -258,6 +258,13 @@ fn variants() -> [Mutant; 26] {
         Mutant { windows: |personality| personality.police_ddi = 250 * MS, ..on("ddi-time", Stage::Packets) },
         Mutant { options: |options| options.cancel_aware = true, ..on("cancel-status", Stage::PacketHang) },
         Mutant { options: |options| options.engine_reset = false, ..on("tdr-ddi-delay", Stage::AdapterHang) },
+        // The thread that would look is the one that waits.
+        Mutant { rule: Some("DXG-TDR-DDI-DELAY"), ..on("stays-in-status", Stage::PacketHang) },
+        Mutant {
+            rule: Some("DXG-TDR-MASK"),
+            options: |options| options.dependent = true,
+            ..on("tdr-mask-own", Stage::PacketHang)
+        },
         Mutant { options: |options| options.engine_reset = false, ..on("tdr-limit", Stage::AdapterHang) },
     ]
 }

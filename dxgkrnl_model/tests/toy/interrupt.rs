@@ -122,7 +122,9 @@ fn report(toy: &Toy) {
     let mut notices = Vec::new();
     for (engine, state) in toy.state().engines.iter_mut().enumerate() {
         let all = std::mem::take(&mut state.notices);
-        let (kept, told) = all.into_iter().partition::<VecDeque<_>, _>(|notice| silent && notice.is_native());
+        let waits = |notice: &Notice| toy.options.log_waits && state.node_hung && matches!(notice, Notice::Scheduling);
+        let (kept, told) =
+            all.into_iter().partition::<VecDeque<_>, _>(|notice| silent && notice.is_native() || waits(notice));
         state.notices = kept;
         notices.extend(told.into_iter().map(|notice| (engine, notice)));
     }
@@ -250,6 +252,7 @@ fn data(toy: &Toy, engine: usize, notice: &Notice, fences: &mut Vec<HANDLE>) -> 
             part.PageFaultFlags = match toy.options.mutant {
                 "int-fatal" => DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_FATAL_HARDWARE_ERROR,
                 "int-fault-flags" => DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_FENCE_INVALID,
+                _ if toy.options.faults_reset_all => DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_ADAPTER_RESET_REQUIRED,
                 _ => DXGK_PAGE_FAULT_FLAGS(0),
             };
         }

@@ -57,6 +57,15 @@ pub struct Options {
     pub cross_adapter: bool,
     /// Physical adapters that act as one: engines, each with both nodes.
     pub engines: usize,
+    /// The reset of node 1 takes node 0 along, which must have come off its work by then, or hang.
+    pub dependent: bool,
+    /// ResetHwEngine fails.
+    pub resets_fail: bool,
+    /// A page fault of a queue asks for a reset of the adapter.
+    pub faults_reset_all: bool,
+    /// An entry of the scheduling log that interrupts says so when node 0 does not hang: what it owes is over with a
+    /// reset.
+    pub log_waits: bool,
     /// Milliseconds that ResetHwEngine takes.
     pub reset_takes: u64,
     /// Milliseconds behind ResumeHwEngine in which node 0 does nothing; if not 0, nothing from ResetHwEngine on.
@@ -104,6 +113,10 @@ impl Default for Options {
             skips_writes: false,
             fence_range: false,
             engines: 1,
+            dependent: false,
+            resets_fail: false,
+            faults_reset_all: false,
+            log_waits: false,
             reset_takes: 0,
             slow_start: 0,
         }

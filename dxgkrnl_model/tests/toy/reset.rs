@@ -11,6 +11,9 @@ use wddm_abi::{
 
 use super::{Late, Notice, UNKNOWN, argument, callback, input, owner, raw};
 
+/// How long a mutant stays in the driver: ten seconds.
+const STAYS: i64 = -100_000_000;
+
 pub fn fill(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiPreemptCommand = Some(preempt);
     table.DxgkDdiCancelCommand = Some(cancel);
@@ -79,7 +82,12 @@ win_extern! {
             return STATUS_SUCCESS;
         }
         let own = 1 << arguments.NodeOrdinal;
-        arguments.DependentNodeOrdinalMask = if toy.is("tdr-mask") { 0x100 } else { own };
+        let others = if toy.options.dependent { 0b11 & !own } else { 0 };
+        arguments.DependentNodeOrdinalMask = match toy.options.mutant {
+            "tdr-mask" => 0x100,
+            "tdr-mask-own" => others,
+            _ => own | others,
+        };
         STATUS_SUCCESS
     }
 
@@ -87,6 +95,9 @@ win_extern! {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
         let arguments = argument(arguments);
         arguments.EngineStatus.set_Responsive(false);
+        if toy.is("stays-in-status") {
+            nt_model::Machine::with_current(|machine| machine.map(|machine| machine.delay_execution(STAYS)));
+        }
         if toy.is("tdr-status") {
             arguments.EngineStatus.Value = 0x80;
         }
@@ -102,6 +113,13 @@ win_extern! {
         }
         let mut state = toy.state();
         let state = &mut *state;
+        let at_work = |queue: &super::Queue| {
+            let context = state.contexts.get(&queue.context).filter(|context| context.engine == engine);
+            context.is_some_and(|context| !context.suspended) && !queue.faulted
+        };
+        if toy.options.dependent && !state.engines[engine].node_hung && state.queues.values().any(at_work) {
+            toy.error("node 0 was at work when node 1 was reset".to_owned());
+        }
         let late = &mut state.late;
         let state = &mut state.engines[engine];
         state.packet_hung = false;
@@ -130,6 +148,9 @@ win_extern! {
         if toy.options.reset_takes != 0 {
             let ticks = toy.options.reset_takes.cast_signed() * -10_000;
             nt_model::Machine::with_current(|machine| machine.map(|machine| machine.delay_execution(ticks)));
+        }
+        if toy.options.resets_fail {
+            return STATUS_UNSUCCESSFUL;
         }
         let os = {
             let mut state = toy.state();
@@ -210,6 +231,8 @@ win_extern! {
             queue.current = None;
             queue.work.clear();
         }
+        // Every context is over: none is owed an acknowledgement.
+        state.contexts.values_mut().for_each(|context| context.suspending = None);
         drop(state);
         toy.lose_memory();
         if toy.is("tdr-adapter") { STATUS_UNSUCCESSFUL } else { STATUS_SUCCESS }

@@ -103,7 +103,7 @@ fn all_stuck(stage: &Stage) -> Played {
     })
 }
 
-/// Where the others are scheduled by the hardware there is no packet to preempt: they run on.
+/// Where the others are scheduled by the hardware their contexts are suspended for the time of the reset, and go on.
 fn hardware_scheduled(stage: &Stage) -> Played {
     stage.play(stubborn().resets(1).with_driver(all_depend), |scene| {
         let raw = client(scene, "hangs")?;
@@ -114,6 +114,9 @@ fn hardware_scheduled(stage: &Stage) -> Played {
         is_lost(scene, &hog)?;
         let recovery = super::only_reset(scene)?;
         ensure!(recovery.has(|step| *step == Step::Dependents(ALL)), "{recovery}");
+        for other in [STUCK, HANGS] {
+            ensure!(recovery.has(|step| *step == Step::DependentIdle(other)), "node {other}: {recovery}");
+        }
         queue.run(|list| list.store(page.at(0), 3))?;
         page.until(scene, "work of a node that depends", 0, 3)
     })

@@ -44,8 +44,9 @@ fn runs_long(scene: &Scene, node: u32, beside: bool) -> Played {
 
 pub(super) fn preemptible(stage: &Stage) -> Played {
     let node = victim(stage);
+    let setup = || Setup::default().quick_tdr().setting("PreemptInBuffers", 1);
     for beside in [false, true] {
-        stage.play(Setup::default().quick_tdr(), |scene| runs_long(scene, node, beside))?;
+        stage.play(setup(), |scene| runs_long(scene, node, beside))?;
     }
     Ok(())
 }
@@ -94,7 +95,8 @@ pub(super) fn large_payload(stage: &Stage) -> Played {
 pub(super) fn refused_between(stage: &Stage) -> Played {
     let node = victim(stage);
     for (is_first, resets) in [(true, false), (false, false), (false, true)] {
-        let setup = if resets { super::stubborn().resets(1) } else { Setup::default().quick_tdr() };
+        let comes_off = || Setup::default().quick_tdr().setting("PreemptInBuffers", 1);
+        let setup = if resets { super::stubborn().resets(1) } else { comes_off() };
         stage.play(setup, |scene| {
             let raws = [client(scene, "refused")?, client(scene, "long")?, client(scene, "short")?];
             let [refused, long, short] = [0, 1, 2].map(|at: usize| Hog::new(scene, &raws[at], &[node]));

@@ -122,7 +122,7 @@ pub(super) fn hit(stage: &Stage) -> Played {
 
 /// A packet on the paging node, and paging packets behind it, preempted again and again.
 pub(super) fn own_ids(stage: &Stage) -> Played {
-    let setup = Setup::default().windows(|windows| {
+    let setup = Setup::default().setting("PreemptInBuffers", 1).windows(|windows| {
         // A small buffer makes many paging packets of one operation.
         windows.faults.paging_buffer_size = Some(64);
         windows.preemption.paging_slice = 0;
@@ -161,7 +161,7 @@ pub(super) fn own_ids(stage: &Stage) -> Played {
 /// A packet has the paging node for as long as it likes, and paging wants it: the node is preempted for that long
 /// before the packet's slice is over, or TdrDelay.
 pub(super) fn short_slice(stage: &Stage) -> Played {
-    let setup = Setup::default().windows(|windows| {
+    let setup = Setup::default().setting("PreemptInBuffers", 1).windows(|windows| {
         windows.preemption.paging_slice = MS;
         windows.preemption.slice = (600 * SECOND, 600 * SECOND);
         windows.tdr.delay = 600 * SECOND;
@@ -216,7 +216,8 @@ fn judge(journal: &[PacketEvent]) -> Played {
 
 /// An endless packet on the paging node: paging of others takes no TdrDelay.
 pub(super) fn goes_first(stage: &Stage) -> Played {
-    let setup = Setup::default().windows(|windows| windows.tdr.delay = 20_000 * MS);
+    let setup = Setup::default().setting("PreemptInBuffers", 1);
+    let setup = setup.windows(|windows| windows.tdr.delay = 20_000 * MS);
     stage.play(setup, |scene| {
         let raw = client(scene, "endless")?;
         let hog = Hog::new(scene, &raw, &[PAGING])?;

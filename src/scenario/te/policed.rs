@@ -19,7 +19,8 @@ const BESIDE_OTHERS: u64 = 8 * LIMIT;
 pub(super) fn long(stage: &Stage) -> Played {
     let node = victim(stage);
     let limit = if stage.is_whole() { LIMIT } else { BESIDE_OTHERS };
-    let setup = Setup::default().quick_tdr().windows(|windows| windows.police_ddi = limit);
+    let setup = Setup::default().quick_tdr().setting("PreemptInBuffers", 1);
+    let setup = setup.windows(|windows| windows.police_ddi = limit);
     stage
         .play(setup, |scene| {
             let raw = client(scene, "long")?;

@@ -2,12 +2,13 @@
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use fencepost::wrap::{decorate, own, record};
+use fencepost::wrap::{copy, decorate, own, record};
 use wddm_abi::ntstatus::{STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
     DEVICE_POWER_STATE, DRIVER_INITIALIZATION_DATA, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGKARG_BUILDPAGINGBUFFER,
-    DXGKARG_CANCELCOMMAND, DXGKARG_COLLECTDBGINFO2, DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_RESETHWENGINE, HANDLE,
-    NTSTATUS, POWER_ACTION,
+    DXGKARG_CANCELCOMMAND, DXGKARG_COLLECTDBGINFO2, DXGKARG_PREEMPTCOMMAND, DXGKARG_QUERYDEPENDENTENGINEGROUP,
+    DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, DXGKARG_RESETHWENGINE, DXGKARG_SUBMITCOMMANDVIRTUAL,
+    DXGKARG_SUSPENDCONTEXT, HANDLE, NTSTATUS, POWER_ACTION,
 };
 
 /// Where the word is that says why a context is guilty: behind signature, head and its own section's head.
@@ -137,4 +138,55 @@ pub fn silent_asleep(table: &mut DRIVER_INITIALIZATION_DATA) {
 pub fn refuses_beside(table: &mut DRIVER_INITIALIZATION_DATA) {
     prepares(table);
     refuses(table);
+}
+
+/// Does not come back.
+fn stays() -> ! {
+    loop {
+        std::thread::park_timeout(std::time::Duration::from_secs(3600));
+    }
+}
+
+decorate! {
+    /// A command buffer of user mode is never taken.
+    stays_in_submit: DxgkDdiSubmitCommandVirtual(
+        adapter: HANDLE,
+        args: *const DXGKARG_SUBMITCOMMANDVIRTUAL,
+    ) -> NTSTATUS {
+        if !copy!(args).Flags.Paging() {
+            stays();
+        }
+        own!(DxgkDdiSubmitCommandVirtual(adapter, args))
+    }
+
+    stays_in_preempt: DxgkDdiPreemptCommand(_adapter: HANDLE, _args: *const DXGKARG_PREEMPTCOMMAND) -> NTSTATUS {
+        stays()
+    }
+
+    stays_in_status: DxgkDdiQueryEngineStatus(_adapter: HANDLE, _args: *mut DXGKARG_QUERYENGINESTATUS) -> NTSTATUS {
+        stays()
+    }
+
+    stays_in_group: DxgkDdiQueryDependentEngineGroup(
+        _adapter: HANDLE,
+        _args: *mut DXGKARG_QUERYDEPENDENTENGINEGROUP,
+    ) -> NTSTATUS {
+        stays()
+    }
+
+    stays_in_collect: DxgkDdiCollectDbgInfo2(_adapter: HANDLE, _args: *mut DXGKARG_COLLECTDBGINFO2) -> NTSTATUS {
+        stays()
+    }
+
+    stays_in_reset: DxgkDdiResetEngine(_adapter: HANDLE, _args: *mut DXGKARG_RESETENGINE) -> NTSTATUS {
+        stays()
+    }
+
+    stays_in_hw_reset: DxgkDdiResetHwEngine(_adapter: HANDLE, _args: *mut DXGKARG_RESETHWENGINE) -> NTSTATUS {
+        stays()
+    }
+
+    stays_in_suspend: DxgkDdiSuspendContext(_adapter: HANDLE, _args: *const DXGKARG_SUSPENDCONTEXT) -> NTSTATUS {
+        stays()
+    }
 }
