@@ -20,7 +20,7 @@ fail() {
 
 # Makes the folder, and makes sure that files can be made in it.
 writable() {
-    mkdir -p "$1" 2>/dev/null && probe=$(mktemp "$1/.writable.XXXXXX" 2>/dev/null) || fail "cannot write to $1"
+    { mkdir -p "$1" && probe=$(mktemp "$1/.writable.XXXXXX"); } 2>/dev/null || fail "cannot write to $1"
     rm -f "$probe"
 }
 

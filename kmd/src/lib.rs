@@ -5,7 +5,6 @@
 #![cfg(windows)]
 #![no_std]
 #![expect(unsafe_code, reason = "the entry point is an unmangled name and passes Windows' pointers on")]
-
 #![debugger_visualizer(natvis_file = "../fencepost.natvis")]
 
 extern crate alloc;

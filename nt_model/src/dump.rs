@@ -185,7 +185,8 @@ impl Machine {
 
     /// Every thread but `own` that is in driver code.
     fn other_threads(&self, own: Option<u64>) -> Vec<DumpThread> {
-        let threads: Vec<Arc<Thread>> = self.all_threads().into_iter().filter(|thread| Some(thread.id()) != own).collect();
+        let threads: Vec<Arc<Thread>> =
+            self.all_threads().into_iter().filter(|thread| Some(thread.id()) != own).collect();
         let found = registers::of(&threads);
         threads
             .iter()
@@ -209,4 +210,3 @@ impl Machine {
         self.images.contains(rip as usize).then(|| Registers::at(rip, seen.shim_frame as u64 + 8))
     }
 }
-

@@ -313,6 +313,7 @@ impl Counts {
     }
 }
 
+type First = Box<dyn FnOnce(&Violation) + Send>;
 type Sink = Arc<dyn Fn(&Violation) + Send + Sync>;
 
 /// What is known about every rule on one machine.
@@ -329,7 +330,7 @@ pub struct Rulebook {
     sink: Mutex<Option<Sink>>,
     on_stop: Mutex<Option<Box<dyn Fn() + Send + Sync>>>,
     /// Called once, at the first violation, before any sink.
-    on_first: Mutex<Option<Box<dyn FnOnce(&Violation) + Send>>>,
+    on_first: Mutex<Option<First>>,
 }
 
 impl fmt::Debug for Rulebook {

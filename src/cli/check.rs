@@ -5,8 +5,8 @@ use super::{Family, advise, check_json, checked, say_what_is_played, write_json}
 use anyhow::{Context, Result};
 use clap::Args;
 use dxgkrnl_model::personality::Windows;
-use fencepost::dump::Recorder;
 use fencepost::check::{Verdict, check, is_ours};
+use fencepost::dump::Recorder;
 use fencepost::setting::{Assignment, of_any, of_ours};
 use serde::Serialize;
 use std::path::PathBuf;

@@ -84,8 +84,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         say(&format!("{} started: WDDM 3.2, three nodes; granted: {}", driver_name(&form), rung(adapter)));
     };
     let recorder = Arc::new(Recorder::default());
-    let ended =
-        recorder.listening(|| play(&form, arguments.family.windows, settings, &photo, true, started, &say))?;
+    let ended = recorder.listening(|| play(&form, arguments.family.windows, settings, &photo, true, started, &say))?;
     for breach in &ended.breaches {
         eprintln!("{breach}");
     }

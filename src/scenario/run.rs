@@ -5,9 +5,9 @@ use super::{Scenario, Stage, all, lowest};
 use crate::dump::Recorder;
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Cases that are played at once. Most of a case's time is waiting.

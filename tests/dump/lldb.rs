@@ -13,9 +13,9 @@ pub fn ask(dump: &Path, commands: &[String]) -> Result<String, String> {
     for command in commands {
         lldb.args(["-o", command]);
     }
-    let output = lldb.output().map_err(|error| {
-        format!("{LLDB} does not run ({error}): package {LLDB} of Debian, which ./x test installs")
-    })?;
+    let output = lldb
+        .output()
+        .map_err(|error| format!("{LLDB} does not run ({error}): package {LLDB} of Debian, which ./x test installs"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() { Ok(text) } else { Err(format!("{text}\n{}", String::from_utf8_lossy(&output.stderr))) }
 }

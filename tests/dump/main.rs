@@ -203,12 +203,14 @@ fn a_broken_rule_is_seen_where_it_was_broken() {
     assert_eq!((record.exception_code, record.exception_address), (0x119, base + rva));
     assert_eq!(record.exception_information[..4], violation.params);
     assert_eq!(violation.params, [0xA, 7, 9, 4]);
-    let comment = dump.get_raw_stream(minidump::format::MINIDUMP_STREAM_TYPE::CommentStreamA as u32).expect("a comment");
+    let comment =
+        dump.get_raw_stream(minidump::format::MINIDUMP_STREAM_TYPE::CommentStreamA as u32).expect("a comment");
     assert!(String::from_utf8_lossy(comment).contains("TEST-PLANTED: a driver maps nothing"));
     let threads = dump.get_stream::<MinidumpThreadList<'_>>().expect("threads");
     assert!(threads.threads.iter().any(|thread| u64::from(thread.raw.thread_id) == violation.context.thread));
     let commands = [
-        "script thread = lldb.process.GetSelectedThread(); print('PC', hex(thread.GetFrameAtIndex(0).GetPC()))".to_owned(),
+        "script thread = lldb.process.GetSelectedThread(); print('PC', hex(thread.GetFrameAtIndex(0).GetPC()))"
+            .to_owned(),
         "script print('MODULE', lldb.target.GetModuleAtIndex(0).GetUUIDString())".to_owned(),
         "script print('STARTS', lldb.target.FindFirstGlobalVariable('fencepost::FENCEPOST')\
             .GetValueForExpressionPath('.starts.v.value.__0').GetValueAsUnsigned())"

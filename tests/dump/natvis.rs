@@ -309,9 +309,7 @@ impl Parser<'_, '_> {
 
     fn element(&self, of: &Value, index: u64) -> Result<Value, String> {
         let (first, bytes) = match &of.of {
-            Type::Array(element, bytes) => {
-                (Value { of: (**element).clone(), at: of.at, number: None }, Some(*bytes))
-            }
+            Type::Array(element, bytes) => (Value { of: (**element).clone(), at: of.at, number: None }, Some(*bytes)),
             Type::Pointer(_) => (self.follow(of)?, None),
             other => return Err(format!("{other:?} has no elements")),
         };

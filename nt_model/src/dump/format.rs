@@ -3,10 +3,11 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use minidump_common::format::{
-    CONTEXT_AMD64, CPU_INFORMATION, ContextFlagsAmd64, MINIDUMP_DIRECTORY, MINIDUMP_EXCEPTION, MINIDUMP_EXCEPTION_STREAM,
-    MINIDUMP_HEADER, MINIDUMP_LOCATION_DESCRIPTOR, MINIDUMP_MEMORY_DESCRIPTOR, MINIDUMP_MEMORY_DESCRIPTOR64,
-    MINIDUMP_MISC_INFO, MINIDUMP_MODULE, MINIDUMP_SIGNATURE, MINIDUMP_STREAM_TYPE, MINIDUMP_SYSTEM_INFO, MINIDUMP_THREAD,
-    MINIDUMP_THREAD_NAME, MINIDUMP_VERSION, PlatformId, ProcessorArchitecture, VS_FIXEDFILEINFO,
+    CONTEXT_AMD64, CPU_INFORMATION, ContextFlagsAmd64, MINIDUMP_DIRECTORY, MINIDUMP_EXCEPTION,
+    MINIDUMP_EXCEPTION_STREAM, MINIDUMP_HEADER, MINIDUMP_LOCATION_DESCRIPTOR, MINIDUMP_MEMORY_DESCRIPTOR,
+    MINIDUMP_MEMORY_DESCRIPTOR64, MINIDUMP_MISC_INFO, MINIDUMP_MODULE, MINIDUMP_SIGNATURE, MINIDUMP_STREAM_TYPE,
+    MINIDUMP_SYSTEM_INFO, MINIDUMP_THREAD, MINIDUMP_THREAD_NAME, MINIDUMP_VERSION, PlatformId, ProcessorArchitecture,
+    VS_FIXEDFILEINFO,
 };
 use scroll::ctx::{SizeWith, TryIntoCtx};
 use scroll::{Endian, LE, Pwrite};
@@ -210,8 +211,7 @@ pub(super) fn bytes(dump: &Dump) -> Vec<u8> {
     let modules: Vec<_> = dump.modules.iter().map(|one| module(&mut file, one)).collect();
     let modules = file.list(modules);
     file.stream(MINIDUMP_STREAM_TYPE::ModuleListStream, modules);
-    let threads =
-        dump.threads.iter().map(|one| thread(&mut file, one, stack_bytes(dump, one.registers.rsp))).collect();
+    let threads = dump.threads.iter().map(|one| thread(&mut file, one, stack_bytes(dump, one.registers.rsp))).collect();
     let threads = file.list(threads);
     file.stream(MINIDUMP_STREAM_TYPE::ThreadListStream, threads);
     let names = dump

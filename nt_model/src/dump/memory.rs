@@ -60,9 +60,11 @@ impl Collected {
 pub(crate) fn read(at: usize, into: &mut [u8]) -> bool {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = libc::iovec { iov_base: core::ptr::with_exposed_provenance_mut(at), iov_len: into.len() };
+    // CAST: the host's ids of processes are positive and small.
+    let process = std::process::id() as i32;
     // SAFETY: `local` describes a slice that is borrowed for the call; the other range is only read, by the kernel,
     // which answers an error where nothing is mapped.
-    let count = unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) };
+    let count = unsafe { libc::process_vm_readv(process, &raw const local, 1, &raw const remote, 1, 0) };
     usize::try_from(count) == Ok(into.len())
 }
 

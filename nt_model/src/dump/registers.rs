@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "installs a signal handler, sends signals, reads what the kernel saved")]
 
 use std::mem::MaybeUninit;
-use std::sync::Once;
 use std::sync::Arc;
+use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -141,6 +141,8 @@ pub(crate) fn mine() -> Option<Seen> {
 pub(crate) fn of(threads: &[Arc<Thread>]) -> Vec<Option<Seen>> {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(install);
+    // CAST: the host's ids of processes are positive and small.
+    let (process, signal) = (std::process::id() as i32, signal());
     let asked: Vec<Option<u64>> = threads
         .iter()
         .map(|thread| {
@@ -148,7 +150,7 @@ pub(crate) fn of(threads: &[Arc<Thread>]) -> Vec<Option<Seen>> {
             let host = mailbox.host.load(Ordering::Acquire);
             let request = mailbox.asked.fetch_add(1, Ordering::AcqRel) + 1;
             // SAFETY: sends a signal to a thread of this process, or to none; the handler was installed above.
-            let sent = host != 0 && unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), host, signal()) } == 0;
+            let sent = host != 0 && unsafe { libc::syscall(libc::SYS_tgkill, process, host, signal) } == 0;
             sent.then_some(request)
         })
         .collect();
