@@ -93,9 +93,9 @@ pub fn decode(blob: &[u8]) -> Result<Decoded> {
     );
     ensure!(is_left_alone, "{DAMAGED}: there is something behind its {end} bytes");
     if missing != 0 {
-        text.0.push_str("(the blob ends here)\n");
+        text.told.push_str("(the blob ends here)\n");
     }
-    Ok(Decoded { text: text.0, missing })
+    Ok(Decoded { text: text.told, missing })
 }
 
 /// Where no node timed out, the whole adapter did: for the sake of engines that answer no more, if there are any.
@@ -131,12 +131,16 @@ fn flag(what: &str, word: u64) -> Result<bool> {
 }
 
 #[derive(Default)]
-struct Text(String);
+struct Text {
+    told: String,
+    /// The queues that have their turn, by what the sections so far say.
+    running: Vec<u64>,
+}
 
 impl Text {
     fn line(&mut self, name: &str, value: &str) {
         // A string takes every write.
-        _ = writeln!(self.0, "{}", format!("{name:<24}{value}").trim_end());
+        _ = writeln!(self.told, "{}", format!("{name:<24}{value}").trim_end());
     }
 
     fn count(&mut self, name: &str, count: u64) {
@@ -153,7 +157,11 @@ fn tell(section: &Section<'_>, text: &mut Text) -> Result<()> {
             let context = section.word(1);
             if context != 0 {
                 text.line("  context", &format!("{context:#x}"));
-                text.line("  value", &format!("{:#x}", section.word(2)));
+                let value = match section.word(2) {
+                    0 => "in its ring alone: user mode submits to the queue".to_owned(),
+                    value => format!("{value:#x}"),
+                };
+                text.line("  value", &value);
             }
         }
         kind::NODE => {
@@ -175,6 +183,9 @@ fn tell(section: &Section<'_>, text: &mut Text) -> Result<()> {
             let mut line = [0; LINE];
             line.iter_mut().zip(words.by_ref().skip(1)).for_each(|(to, word)| *to = word);
             let line = Line::from_words(line);
+            if section.kind == kind::NOW && line.queue != 0 {
+                text.running.push(line.queue);
+            }
             if section.kind == kind::LAST || line.stream != 0 {
                 let name = if section.kind == kind::NOW { "  now" } else { "  before" };
                 text.line(name, &line_in_words(&line)?);
@@ -259,7 +270,9 @@ fn tell_queue(state: &QueueState, text: &mut Text) -> Result<()> {
         let at = format!("{ring:#x}, {bytes} bytes, consumed to {consumed:#x}, published to {published:#x}");
         text.line("  ring at", &at);
     }
+    let runs = text.running.contains(&queue);
     let last = match turn.end {
+        0 if runs => "it runs; its ring as of when its turn began".to_owned(),
         0 => "none".to_owned(),
         1 | 2 => words_of("end", turn.end, &ENDS)?.to_owned(),
         // The queue is named, and so is its ring.
@@ -361,6 +374,26 @@ mod tests {
         assert!(told(WHY_NONE, 1).contains(named), "{}", told(WHY_NONE, 1));
         assert!(!told(WHY_NONE, 0).contains("answers no more"));
         assert!(!told(0, 1).contains("answers no more"));
+    }
+
+    /// A queue of user mode that runs: only its ring has the value, and its last turn is this one.
+    #[test]
+    fn a_queue_that_has_its_turn_is_said_to_run() {
+        let told = |running| {
+            let mut buffer = [0; 512];
+            let mut writer = Writer::new(&mut buffer);
+            writer.section(kind::HEAD, 6, [0x141, 2, 0, 0, 3, 1]);
+            writer.section(kind::GUILTY, 3, [1, 0x500, 0]);
+            let now = Line { stream: 1, queue: running, context: 0x500, ..Line::default() };
+            writer.section(kind::NOW, 9, [0].into_iter().chain(now.words()));
+            let turn = Line { queue: 0x400, context: 0x500, ..Line::default() };
+            let queue = QueueState { number: 5, flags: 3, turn, ..QueueState::default() };
+            writer.section(kind::QUEUE, QUEUE as u32, queue.words());
+            decode(&buffer).unwrap().text
+        };
+        assert!(told(0x400).contains("  value                 in its ring alone"), "{}", told(0x400));
+        assert!(told(0x400).contains("  last turn             it runs; "), "{}", told(0x400));
+        assert!(told(0x410).contains("  last turn             none"), "{}", told(0x410));
     }
 
     fn blob() -> Vec<u8> {

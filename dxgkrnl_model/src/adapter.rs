@@ -27,6 +27,7 @@ use nt_model::registry::RegistryValue;
 use nt_model::{Kernel, Rulebook};
 use wddm_abi::{DRIVER_INITIALIZATION_DATA, DXGK_FEATURE_ID, HANDLE, LUID, NTSTATUS};
 
+use crate::alive::make_room;
 use crate::ddi::{self, At, Ddi, Level, NoCall};
 use crate::device::Device as GpuDevice;
 use crate::driver::LoadedDriver;
@@ -472,7 +473,7 @@ impl Adapter {
 
     pub(crate) fn add_monitored_fence(&self, fence: &Arc<FenceState>) {
         let mut list = self.monitored.lock();
-        list.retain(|other| other.strong_count() != 0);
+        make_room(&mut list);
         if !list.iter().any(|other| core::ptr::eq(other.as_ptr(), Arc::as_ptr(fence))) {
             list.push(Arc::downgrade(fence));
         }
@@ -485,7 +486,7 @@ impl Adapter {
 
     pub(crate) fn add_native_fence(&self, fence: &Arc<FenceOnAdapter>) {
         let mut list = self.native.lock();
-        list.retain(|other| other.strong_count() != 0);
+        make_room(&mut list);
         list.push(Arc::downgrade(fence));
     }
 

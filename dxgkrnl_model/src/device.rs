@@ -14,6 +14,7 @@ use wddm_abi::{
 };
 
 use crate::adapter::Adapter;
+use crate::alive::make_room;
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
 use crate::fence::Wait;
@@ -253,7 +254,9 @@ impl Device {
     }
 
     pub(crate) fn add_hw_context(&self, context: &Arc<HwContext>) {
-        self.hw_contexts.lock().push(Arc::downgrade(context));
+        let mut contexts = self.hw_contexts.lock();
+        make_room(&mut contexts);
+        contexts.push(Arc::downgrade(context));
     }
 
     /// Live hardware contexts.
@@ -263,23 +266,21 @@ impl Device {
 
     pub(crate) fn add_fence(&self, fence: &Arc<LocalFence>) {
         let mut fences = self.fences.lock();
-        fences.retain(|other| other.strong_count() != 0);
+        make_room(&mut fences);
         fences.push(Arc::downgrade(fence));
     }
 
     /// A monitored fence that the device can signal.
     pub(crate) fn add_monitored_fence(&self, fence: &Arc<MonitoredFence>) {
         let mut fences = self.monitored.lock();
-        fences.retain(|other| other.strong_count() != 0);
+        make_room(&mut fences);
         fences.push(Arc::downgrade(fence));
     }
 
     /// An allocation is opened in it.
     pub(crate) fn add_opened(&self, open: &Arc<OpenAllocation>) {
         let mut opened = self.opened.lock();
-        if opened.len() == opened.capacity() {
-            opened.retain(|other| other.strong_count() != 0);
-        }
+        make_room(&mut opened);
         opened.push(Arc::downgrade(open));
     }
 
@@ -301,7 +302,7 @@ impl Device {
     /// A wait that names the device: a thread's ends when the device is lost, any other's when it is destroyed.
     pub(crate) fn add_wait(&self, wait: &Arc<Wait>) {
         let mut waits = self.waits.lock();
-        waits.retain(|other| other.strong_count() != 0);
+        make_room(&mut waits);
         waits.push(Arc::downgrade(wait));
     }
 

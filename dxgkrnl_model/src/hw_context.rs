@@ -17,6 +17,7 @@ use suspension::Suspension;
 pub(crate) use suspension::{Acknowledgement, Suspend};
 
 use crate::adapter::Adapter;
+use crate::alive::make_room;
 use crate::ddi::{self, call_ddi};
 use crate::device::Device;
 use crate::handle::{KernelHandle, KernelObject};
@@ -234,7 +235,9 @@ impl HwContext {
 
     /// A queue was made on it.
     pub(crate) fn add_queue(&self, queue: &Arc<HwQueue>) {
-        self.queues.lock().push(Arc::downgrade(queue));
+        let mut queues = self.queues.lock();
+        make_room(&mut queues);
+        queues.push(Arc::downgrade(queue));
     }
 
     /// Live queues.

@@ -5,6 +5,7 @@
 #![recursion_limit = "256"]
 
 pub mod adapter;
+mod alive;
 mod calibration;
 mod context;
 mod ddi;

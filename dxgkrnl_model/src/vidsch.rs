@@ -21,6 +21,7 @@ use wddm_abi::{DXGKARG_SETUPPRIORITYBANDS, NTSTATUS};
 use crate::adapter::Adapter;
 use crate::adapter::Place;
 use crate::adapter::caps::Caps;
+use crate::alive::make_room;
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
 use crate::hw_queue::HwQueue;
@@ -253,7 +254,7 @@ impl VidSch {
     pub(crate) fn add_context(&self, context: &Arc<Context>) {
         if let Some(node) = self.node(context.node()) {
             let mut contexts = node.contexts.lock();
-            contexts.retain(|other| other.strong_count() != 0);
+            make_room(&mut contexts);
             contexts.push(Arc::downgrade(context));
         }
     }
@@ -295,7 +296,7 @@ impl VidSch {
     /// Enters a hardware queue.
     pub(crate) fn add_queue(&self, queue: &Arc<HwQueue>) {
         let mut queues = self.queues.lock();
-        queues.retain(|other| other.strong_count() != 0);
+        make_room(&mut queues);
         queues.push(Arc::downgrade(queue));
     }
 

@@ -17,8 +17,8 @@ pub const PATIENCE: Duration = Duration::from_millis(200);
 /// Parts of that wait.
 const PARTS: u32 = 10;
 /// How often more it is waited for as long as the agent is ready to run and the host has no processor for it, since
-/// engines have a higher priority, or is held in the host's kernel. In all that is two seconds, so that one that only
-/// computes gains nothing.
+/// engines have a higher priority, or is held in the host's kernel. In all that is two seconds, and an agent that only
+/// computes has them, too (SECURITY.md).
 const STARVED: u32 = 9;
 /// An ended process is gone after so long at most.
 const DEATH: Duration = Duration::from_secs(5);

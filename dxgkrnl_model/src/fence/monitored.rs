@@ -26,6 +26,7 @@ use wddm_abi::{NTSTATUS, ntstatus};
 use super::native::{FULL_ACCESS, NativeFence};
 use super::{Wait, Waiters};
 use crate::adapter::Adapter;
+use crate::alive::make_room;
 use crate::device::Device;
 use crate::memory::pages::Page;
 use crate::memory::va::{PAGE, Wanted};
@@ -342,7 +343,7 @@ impl MonitoredFence {
     pub(crate) fn add_cpu_wait(&self, wait: &Arc<Wait>) {
         {
             let mut waits = self.waits.lock();
-            waits.retain(|other| other.strong_count() != 0);
+            make_room(&mut waits);
             waits.push(Arc::downgrade(wait));
         }
         if self.destroyed.load(Ordering::Acquire) {

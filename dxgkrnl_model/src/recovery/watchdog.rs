@@ -111,7 +111,8 @@ impl Watchdog {
 
     /// A call of `ddi` begins on the calling thread. `None`: others look after it.
     pub(crate) fn begin(&self, kernel: &Machine, ddi: &'static Ddi) -> Option<Watched<'_>> {
-        let kept = ddi.level == Level::Scheduler || WORKER.get();
+        let resets = matches!(ddi.name, "DxgkDdiResetFromTimeout" | "DxgkDdiRestartFromTimeout");
+        let kept = ddi.level == Level::Scheduler || resets || WORKER.get();
         if !kept || ddi.at == At::Caller || kernel.irql() > DISPATCH_LEVEL {
             return None;
         }

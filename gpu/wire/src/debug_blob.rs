@@ -7,7 +7,7 @@
 //! | kind | words |
 //! |---|---|
 //! | [`HEAD`](kind::HEAD) | the reason (a bug check's code); the type of the recovery (`DXGK_TDR_TYPE`; 0: none was said); the node that it is about ([`NO_NODE`]: none); why the adapter stopped before its time (`halt::Reason::raw` of the driver; 0: it did not); the rung; the number of nodes |
-//! | [`GUILTY`](kind::GUILTY) | one of [`WHY`]; the OS's handle of the context that the engine is on (0: none); the queue's progress value or the packet's fence |
+//! | [`GUILTY`](kind::GUILTY) | one of [`WHY`]; the OS's handle of the context that the engine is on (0: none); the value that the queue's progress fence is to get or the packet's fence (0: a queue of user mode, whose ring alone says it) |
 //! | [`NODE`](kind::NODE) | its number; its phase, one of [`PHASES`]; what it is told, one of [`CONTROLS`]; whether its engine has stopped answering; packets: last completed fence, last submitted fence, running fence and whether there is one, packets that wait; the fence that was reported last |
 //! | [`NOW`](kind::NOW) | the node's number, and a [`Line`]: what runs; the kind is 0 where nothing does |
 //! | [`LAST`](kind::LAST) | the same: a turn that ended otherwise than with its work done, the oldest first |
@@ -104,7 +104,8 @@ pub struct Line {
     pub queue: u64,
     /// The OS's handle of the context.
     pub context: u64,
-    /// The value that the queue's progress fence is to get; the packet's fence.
+    /// The value that the queue's progress fence is to get; the packet's fence. 0: a queue of user mode, whose ring
+    /// alone says it.
     pub value: u64,
     /// Bytes of the ring that are consumed, and that are published (low and high half, of the positions' low 32 bits).
     pub ring: u64,
