@@ -1,7 +1,8 @@
 //! Dumps of the machine for a debugger: what is kept of a run, and the files beside it.
 //!
 //! A [`Recorder`] keeps the most telling dump of the machines that are booted while it is listening: that of the first
-//! broken rule, else of the first time-out, else of the end of the first machine. docs/windbg.md opens one.
+//! broken rule, else of the first time-out if that was asked for, else of the end of the first machine. docs/windbg.md
+//! opens one.
 
 use anyhow::{Context, Result, bail};
 use dxgkrnl_model::os::Os;
@@ -20,9 +21,18 @@ thread_local! {
 
 /// Keeps one dump.
 #[derive(Default)]
-pub struct Recorder(Mutex<Option<(Moment, Dump)>>);
+pub struct Recorder {
+    kept: Mutex<Option<(Moment, Dump)>>,
+    /// Of a time-out, too.
+    time_outs: bool,
+}
 
 impl Recorder {
+    /// One that keeps a dump of the first time-out as well: the model is held up before the recovery meanwhile.
+    pub fn of_time_outs() -> Self {
+        Self { time_outs: true, ..Self::default() }
+    }
+
     /// Runs `f`; machines that this thread boots meanwhile give their dumps to the recorder.
     pub fn listening<R>(self: &Arc<Self>, f: impl FnOnce() -> R) -> R {
         let before = LISTENING.replace(Some(self.clone()));
@@ -32,7 +42,7 @@ impl Recorder {
     }
 
     fn keep(&self, moment: Moment, dump: Dump) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.as_ref().is_none_or(|(known, _)| *known < moment) {
             *kept = Some((moment, dump));
         }
@@ -40,7 +50,7 @@ impl Recorder {
 
     /// Takes the dump that was kept.
     pub fn take(&self) -> Option<(Moment, Dump)> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Writes the dump that was kept to `path`, and copies of those of the files `beside` that are there beside it.
@@ -85,6 +95,11 @@ impl OfCases {
         Self { each, kept: Mutex::default() }
     }
 
+    /// A recorder for a case: of its time-outs only where a dump of it was asked for.
+    pub(crate) fn recorder(&self) -> Recorder {
+        if self.each { Recorder::of_time_outs() } else { Recorder::default() }
+    }
+
     /// The case `id` has ended with this recorder listening.
     pub(crate) fn ended(&self, id: &'static str, passed: bool, recorder: Arc<Recorder>) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,6 +118,10 @@ impl OfCases {
 pub fn watch(os: &Os) {
     let listening = LISTENING.with_borrow(Clone::clone);
     if let Some(recorder) = listening {
-        os.kernel().keep_dumps(move |moment, dump| recorder.keep(moment, dump));
+        let moments: &[Moment] = match recorder.time_outs {
+            true => &[Moment::Ended, Moment::TimedOut, Moment::Broken],
+            false => &[Moment::Ended, Moment::Broken],
+        };
+        os.kernel().keep_dumps(moments, move |moment, dump| recorder.keep(moment, dump));
     }
 }

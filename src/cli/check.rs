@@ -6,11 +6,9 @@ use anyhow::{Context, Result};
 use clap::Args;
 use dxgkrnl_model::personality::Windows;
 use fencepost::check::{Verdict, check, is_ours};
-use fencepost::dump::Recorder;
 use fencepost::setting::{Assignment, of_any, of_ours};
 use serde::Serialize;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// Load any WDDM display miniport driver (x86-64), start it, use it, stop it, and judge it by Microsoft's published
 /// rules
@@ -71,7 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         }
     }
     say_what_is_played(arguments.family.windows, settings);
-    let recorder = Arc::new(Recorder::default());
+    let recorder = arguments.dump.recorder();
     let checked = recorder.listening(|| check(&name, bytes, settings, arguments.family.windows))?;
     if arguments.verbose {
         for step in &checked.steps {

@@ -12,13 +12,11 @@ use fencepost::demo::run::run as play;
 use fencepost::demo::summary::{
     Summary, counts, hot, interrupts, interrupts_suppressed, reported, rings, signals, submissions,
 };
-use fencepost::dump::Recorder;
 use fencepost::timeline::{page, perfetto};
 use fencepost::world::{Form, hex};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Instant;
 
 /// Two processes work on a picture through doorbells and native fences, one hangs, its engine is reset
@@ -83,7 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let started = |adapter: &Adapter| {
         say(&format!("{} started: WDDM 3.2, three nodes; granted: {}", driver_name(&form), rung(adapter)));
     };
-    let recorder = Arc::new(Recorder::default());
+    let recorder = arguments.dump.recorder();
     let ended = recorder.listening(|| play(&form, arguments.family.windows, settings, &photo, true, started, &say))?;
     for breach in &ended.breaches {
         eprintln!("{breach}");

@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use fencepost::dump::{BESIDE, Recorder};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Where dumps go that were not asked for.
 const FOLDER: &str = "out/dump";
@@ -16,8 +17,8 @@ pub const NO_IMAGES: &str = "--dump shows image files: it does not go with --nat
 #[derive(Args)]
 pub struct Dump {
     /// Write a Windows minidump to this file, and copies of the images and symbol files beside it: of the first broken
-    /// rule, else of the first time-out, else of the end. Without this, a run that fails leaves one in out/dump.
-    /// docs/windbg.md opens it
+    /// rule, else of the first time-out, else of the end. Without this, a run that fails leaves one in out/dump, of the
+    /// broken rule or of the end. docs/windbg.md opens it
     #[arg(long, value_name = "FILE.dmp")]
     dump: Option<PathBuf>,
 }
@@ -26,6 +27,11 @@ impl Dump {
     /// The file that was asked for.
     pub fn path(&self) -> Option<&PathBuf> {
         self.dump.as_ref()
+    }
+
+    /// What listens to a run.
+    pub fn recorder(&self) -> Arc<Recorder> {
+        Arc::new(if self.dump.is_some() { Recorder::of_time_outs() } else { Recorder::default() })
     }
 
     /// Makes sure that it can be written, before a long run; the folder may be missing.

@@ -2,7 +2,6 @@
 
 use super::forms::render_only;
 use super::{Scenario, Stage, all, lowest};
-use crate::dump::Recorder;
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -103,7 +102,7 @@ fn play(case: &'static Scenario, stage: &Stage, limit: Duration) -> Outcome {
     let begun = Instant::now();
     let (ended, end) = channel();
     let own = stage.for_case(case.id);
-    let recorder = stage.dumps().map(|_| Arc::new(Recorder::default()));
+    let recorder = stage.dumps().map(|dumps| Arc::new(dumps.recorder()));
     let listening = recorder.clone();
     let thread = std::thread::Builder::new().name(case.id.to_owned()).spawn(move || {
         // The receiver is gone when the limit has passed.

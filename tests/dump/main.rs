@@ -154,7 +154,7 @@ fn the_root_says_what_was_made() {
 
 /// The hung engine of the demo: it cannot come off, and its thread is where it hangs.
 fn a_hang_is_seen_where_it_hangs() {
-    let recorder = Arc::new(Recorder::default());
+    let recorder = Arc::new(Recorder::of_time_outs());
     let photo = Picture::coffee().expect("the picture");
     recorder.listening(|| demo(&form(), Windows::Default, &[], &photo, false, |_| (), &|_| ()).expect("the demo"));
     let written = Written::new(&recorder, "the time-out");

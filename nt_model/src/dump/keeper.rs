@@ -26,7 +26,7 @@ type Keep = Arc<dyn Fn(Moment, Dump) + Send + Sync>;
 /// Who is given a machine's dumps. Part of each [`Machine`].
 #[derive(Default)]
 pub(crate) struct Keeper {
-    keep: Mutex<Option<Keep>>,
+    keep: Mutex<Option<(&'static [Moment], Keep)>>,
     /// A bit for each moment of which a dump was taken.
     taken: AtomicU8,
 }
@@ -38,9 +38,10 @@ impl fmt::Debug for Keeper {
 }
 
 impl Machine {
-    /// Has a dump taken at the first moment of each kind, on the thread that comes to it, and given to `keep`.
-    pub fn keep_dumps(&self, keep: impl Fn(Moment, Dump) + Send + Sync + 'static) {
-        *self.dumps.keep.lock() = Some(Arc::new(keep));
+    /// Has a dump taken at the first moment of each of these kinds, on the thread that comes to it, and given to
+    /// `keep`. The thread is held up meanwhile: for some milliseconds, and longer on a busy host.
+    pub fn keep_dumps(&self, moments: &'static [Moment], keep: impl Fn(Moment, Dump) + Send + Sync + 'static) {
+        *self.dumps.keep.lock() = Some((moments, Arc::new(keep)));
     }
 
     /// This is such a moment: `text` says which, in one line. Nothing happens on a machine that keeps no dumps, or has
@@ -59,7 +60,8 @@ impl Machine {
     }
 
     fn take(&self, moment: Moment, dump: impl FnOnce(&Self) -> Dump) {
-        let Some(keep) = self.dumps.keep.lock().clone() else { return };
+        let kept = self.dumps.keep.lock().clone();
+        let Some((_, keep)) = kept.filter(|(moments, _)| moments.contains(&moment)) else { return };
         // CAST: a bit of three.
         let bit = 1 << moment as u8;
         if self.dumps.taken.fetch_or(bit, Ordering::AcqRel) & bit == 0 {

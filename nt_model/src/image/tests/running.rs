@@ -122,7 +122,7 @@ fn a_fault_leaves_a_dump_with_its_registers() {
     let kernel = Kernel::new(KernelConfig { policy: Policy::Collect, ..KernelConfig::default() });
     let kept = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let keep = kept.clone();
-    kernel.keep_dumps(move |moment, dump| keep.lock().push((moment, dump)));
+    kernel.keep_dumps(&[Moment::Broken], move |moment, dump| keep.lock().push((moment, dump)));
     let _in = kernel.enter();
     let file = driver(&[], |b| {
         b.asm.mov(rbx, 0x1111_2222_3333_4444_u64)?;
