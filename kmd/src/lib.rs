@@ -11,7 +11,6 @@ extern crate alloc;
 extern crate wdk_panic; // brings the panic handler: KeBugCheckEx with the panic's place
 
 use kmd_core::irql::Passive;
-use kmd_core::root::Root;
 use kmd_core::service::Service;
 use nt::Nt;
 use wdk_alloc::WdkAllocator;
@@ -25,10 +24,6 @@ mod nt_layout;
 
 #[global_allocator]
 static ALLOCATOR: WdkAllocator = WdkAllocator;
-
-/// Where a debugger begins: `dx fencepost!fencepost::FENCEPOST`.
-#[used]
-static FENCEPOST: Root<Nt> = Root::new();
 
 /// The driver's entry point.
 ///

@@ -50,7 +50,7 @@ const EXCEPTIONS: &[Exception] = &[
         "obsolete-contexts",
         "they ask D3DKMTCreateContextVirtual for what the obsolete call does not have: NullRendering, and no private \
          data",
-        &["ST-56", "DD-10", "CL-14", "CL-20", "BI-20"],
+        &["ST-56", "DD-10", "DB-71", "CL-14", "CL-20", "BI-20"],
     ),
     (
         "progress-never-opened",

@@ -93,7 +93,7 @@ fn with_root<R>(dump: &Minidump<'static, Vec<u8>>, symbols: &Symbols, f: impl Fn
     let document = Document::parse(text).expect("XML");
     let mut natvis = Natvis::new(symbols, &document);
     natvis.read = Some(&read);
-    let root = natvis.variable("fencepost::FENCEPOST", driver(dump, symbols)).expect("the root variable");
+    let root = natvis.variable("kmd_core::root::FENCEPOST", driver(dump, symbols)).expect("the root variable");
     f(&natvis, &root)
 }
 
@@ -212,7 +212,7 @@ fn a_broken_rule_is_seen_where_it_was_broken() {
         "script thread = lldb.process.GetSelectedThread(); print('PC', hex(thread.GetFrameAtIndex(0).GetPC()))"
             .to_owned(),
         "script print('MODULE', lldb.target.GetModuleAtIndex(0).GetUUIDString())".to_owned(),
-        "script print('STARTS', lldb.target.FindFirstGlobalVariable('fencepost::FENCEPOST')\
+        "script print('STARTS', lldb.target.FindFirstGlobalVariable('kmd_core::root::FENCEPOST')\
             .GetValueForExpressionPath('.starts.v.value.__0').GetValueAsUnsigned())"
             .to_owned(),
         "thread backtrace".to_owned(),

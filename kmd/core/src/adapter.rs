@@ -18,6 +18,7 @@ use crate::plan::Plan;
 use crate::platform::{Event, Pages, Platform};
 use crate::power::Power;
 use crate::process::EngineContext;
+use crate::root::FENCEPOST;
 use crate::service::Form;
 use crate::settings::Settings;
 use crate::standing::Standing;
@@ -120,8 +121,8 @@ impl<P: Platform> Adapter<P> {
     /// # Errors
     /// [`Error::NoMemory`].
     pub(crate) fn publish(&self, started: Shared<Started<P>>) -> Result<()> {
-        P::root().add(&started);
-        let handle = Handle::create(started.clone()).inspect_err(|_| P::root().remove(&started))?;
+        FENCEPOST.add(&*started);
+        let handle = Handle::create(started.clone()).inspect_err(|_| FENCEPOST.remove(&*started))?;
         self.started.store(handle.raw(), Ordering::Release);
         Ok(())
     }
@@ -130,7 +131,7 @@ impl<P: Platform> Adapter<P> {
     pub(crate) fn withdraw(&self) -> Result<Shared<Started<P>>> {
         let handle = Handle::from_raw(self.started.swap(0, Ordering::AcqRel));
         let started: Shared<Started<P>> = handle.take().map_err(|_| Error::DeviceNotReady)?;
-        P::root().remove(&started);
+        FENCEPOST.remove(&*started);
         Ok(started)
     }
 }

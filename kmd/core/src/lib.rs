@@ -55,7 +55,7 @@ pub mod process;
 pub mod quota;
 pub mod registers;
 pub mod reset;
-pub mod root;
+mod root;
 pub mod scheduling_log;
 pub mod segments;
 pub mod service;

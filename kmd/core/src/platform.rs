@@ -1,7 +1,6 @@
 //! What the driver needs from the kernel that it runs on: NT (`kmd`), or the NT model (`kmd_native`).
 
 use crate::irql::Passive;
-use crate::root::Root;
 use alloc::boxed::Box;
 use core::fmt::Arguments;
 use gpu_engine::NoMemory;
@@ -153,9 +152,6 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
     /// Whether the page at `address` is cached: an address at which the OS has mapped system memory for us. `false`
     /// where the kernel does not say: then fences are taken. Up to `DISPATCH_LEVEL`.
     fn is_cached(&self, address: *const u8) -> bool;
-
-    /// Where a debugger begins, of the image that this code is in.
-    fn root() -> &'static Root<Self>;
 
     /// The performance counter. Any IRQL.
     fn clock(&self) -> u64;

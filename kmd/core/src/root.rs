@@ -1,20 +1,18 @@
-//! Where a debugger begins: the one variable from which everything is reached, `dx fencepost!fencepost::FENCEPOST`.
+//! Where a debugger begins: `dx fencepost!kmd_core::root::FENCEPOST`, the one variable from which all else is reached.
 //!
 //! The driver writes it and never reads it. `kmd/fencepost.natvis` says what it and what it leads to look like; a
 //! kernel dump, a live session, and a dump of the model are read in the same way (docs/windbg.md).
 
-use crate::adapter::Started;
 use crate::handle::{ALIVE, TABLE, Table};
-use crate::platform::Platform;
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// Started adapters that are listed; of more, the last are missing.
-pub const LISTED: usize = 4;
+const LISTED: usize = 4;
 
 /// What a debugger begins at.
-pub struct Root<P: Platform> {
-    /// The adapters that are started; null where none is.
-    adapters: [AtomicPtr<Started<P>>; LISTED],
+pub(crate) struct Root {
+    /// The adapters that are started (`adapter::Started`); null where none is.
+    adapters: [AtomicPtr<()>; LISTED],
     /// Starts and stops since the image was loaded.
     starts: AtomicU64,
     stops: AtomicU64,
@@ -26,22 +24,20 @@ pub struct Root<P: Platform> {
     alive: &'static AtomicU64,
 }
 
-impl<P: Platform> Root<P> {
-    /// Of an image that has just been loaded.
-    pub const fn new() -> Self {
-        Self {
-            adapters: [const { AtomicPtr::new(core::ptr::null_mut()) }; LISTED],
-            starts: AtomicU64::new(0),
-            stops: AtomicU64::new(0),
-            handles: &TABLE,
-            alive: &ALIVE,
-        }
-    }
+/// The one of this image.
+pub(crate) static FENCEPOST: Root = Root {
+    adapters: [const { AtomicPtr::new(core::ptr::null_mut()) }; LISTED],
+    starts: AtomicU64::new(0),
+    stops: AtomicU64::new(0),
+    handles: &TABLE,
+    alive: &ALIVE,
+};
 
-    /// StartDevice: lists an adapter. Any IRQL.
-    pub(crate) fn add(&self, started: &Started<P>) {
+impl Root {
+    /// StartDevice: lists what is started. Any IRQL.
+    pub(crate) fn add<T>(&self, started: &T) {
         self.starts.fetch_add(1, Ordering::Relaxed);
-        let at = core::ptr::from_ref(started).cast_mut();
+        let at = core::ptr::from_ref(started).cast_mut().cast();
         for place in &self.adapters {
             if place.compare_exchange(core::ptr::null_mut(), at, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
                 return;
@@ -50,17 +46,11 @@ impl<P: Platform> Root<P> {
     }
 
     /// StopDevice: takes it off the list, before it may be freed. Any IRQL.
-    pub(crate) fn remove(&self, started: &Started<P>) {
+    pub(crate) fn remove<T>(&self, started: &T) {
         self.stops.fetch_add(1, Ordering::Relaxed);
-        let at = core::ptr::from_ref(started).cast_mut();
+        let at = core::ptr::from_ref(started).cast_mut().cast();
         for place in &self.adapters {
             let _ = place.compare_exchange(at, core::ptr::null_mut(), Ordering::Relaxed, Ordering::Relaxed);
         }
-    }
-}
-
-impl<P: Platform> Default for Root<P> {
-    fn default() -> Self {
-        Self::new()
     }
 }

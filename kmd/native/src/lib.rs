@@ -21,7 +21,6 @@ use gpu_engine::memory::SharedWord;
 use gpu_engine::word::{Exchange, Ordering, Word};
 use kmd_core::irql::Passive;
 use kmd_core::platform::{Body, Event, Platform, SettingsKey, TICK, ThisThread, Timer};
-use kmd_core::root::Root;
 use lock::SpinLock;
 use memory::{FrameMapping, NonPagedPages, OwnMapping};
 use nt_model::Machine;
@@ -136,8 +135,6 @@ impl ThisThread for ThisNativeThread {
     }
 }
 
-static FENCEPOST: Root<Native> = Root::new();
-
 impl Platform for Native {
     type Lock<T: Send> = SpinLock<T>;
     type Word = NativeWord;
@@ -201,10 +198,6 @@ impl Platform for Native {
     fn is_cached(&self, address: *const u8) -> bool {
         let physical = machine(|m| m.physical_address(address.addr()));
         machine(|m| m.cache_attribute(physical)).is_some_and(|cache| cache == nt_model::CacheType::Cached)
-    }
-
-    fn root() -> &'static Root<Self> {
-        &FENCEPOST
     }
 
     fn clock(&self) -> u64 {

@@ -22,7 +22,6 @@ use kmd_core::platform::Body;
 use kmd_core::platform::Platform;
 use kmd_core::platform::SettingsKey;
 use kmd_core::platform::TICK;
-use kmd_core::root::Root;
 use lock::SpinLock;
 use mapping::FrameMapping;
 use mapping::OwnMapping;
@@ -109,10 +108,6 @@ impl Platform for Nt {
 
     fn is_cached(&self, address: *const u8) -> bool {
         mapping::is_cached(address)
-    }
-
-    fn root() -> &'static Root<Self> {
-        &crate::FENCEPOST
     }
 
     fn clock(&self) -> u64 {
