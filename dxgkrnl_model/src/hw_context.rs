@@ -49,7 +49,7 @@ pub(crate) struct HwContext {
     queues: Lock<Vec<Weak<HwQueue>>>,
     /// As clients have set it.
     priority: Lock<Priority>,
-    /// Whoever changes it, and tells the driver.
+    /// Entered by the thread that changes the priority and tells the driver of it.
     changing: Gate,
     /// Thunks that make something of it.
     pub(crate) users: Naming,

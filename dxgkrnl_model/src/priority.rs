@@ -2,7 +2,7 @@
 //!
 //! | value | of a hardware context | of a packet context |
 //! |---|---|---|
-//! | relative, -6 to 7 | normal band, `inProcessPriority` | goes before lower ones, whoever's they are |
+//! | relative, -6 to 7 | normal band, `inProcessPriority` | goes before lower ones, those of other processes, too |
 //! | relative, -7; absolute, 0 | idle band | goes behind all others, without a share |
 //! | absolute, 1 | normal band | as relative, 0 |
 //! | absolute, 16 to 30 | real-time band, `realtimeBandPriorityLevel` | goes before all that are lower |
@@ -86,7 +86,7 @@ impl Priority {
         if (0..=1).contains(&value) { Ok(()) } else { Err(ntstatus::STATUS_INVALID_PARAMETER) }
     }
 
-    /// Returns whether nobody has set anything else.
+    /// Returns whether both are what a context begins with.
     pub(crate) fn is_usual(&self) -> bool {
         self.scheduling == 0 && self.in_process == 0
     }

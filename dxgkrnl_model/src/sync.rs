@@ -234,7 +234,7 @@ impl Gate {
         self.enter(kernel, false, None).unwrap_or(Admission { gate: None })
     }
 
-    /// As [`shared`](Self::shared), without a wait. `None`: somebody is inside exclusively, or wants to be.
+    /// As [`shared`](Self::shared), without a wait. `None`: a thread is inside exclusively, or wants to be.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub fn shared_now<'a>(&'a self, kernel: &'a Machine) -> Option<Admission<'a>> {

@@ -370,7 +370,7 @@ pub(crate) fn judge_resume(adapter: &Adapter, ddi: &str, status: NTSTATUS) -> bo
 }
 
 fn work(weak: &Weak<Adapter>) {
-    crate::recovery::watchdog::is_worker();
+    crate::recovery::watchdog::note_worker();
     let mut deadline = None;
     loop {
         let Some(adapter) = weak.upgrade() else { return };

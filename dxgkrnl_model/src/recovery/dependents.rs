@@ -69,7 +69,7 @@ impl Dependents {
             ])
         });
         let depends = |other: &Arc<Node>| other.ordinal != node.ordinal && mask & bit(other) != 0;
-        // Everybody is asked before anybody is waited for.
+        // All contexts are asked before the first one is waited for.
         let asked = here.into_iter().filter(depends).map(|other| Dependent::begin(adapter, other));
         let asked: Vec<_> = asked.collect();
         let deadline = adapter.kernel().now() + adapter.personality().tdr.dependents_delay;
@@ -119,7 +119,7 @@ impl Dependent {
             return Self { node, contexts: Vec::new() };
         }
         let here = adapter.hw_contexts().into_iter().filter(|context| context.node() == node.ordinal);
-        // One that is off the run list, or about to be, is somebody else's to resume.
+        // A context that is off the run list, or about to be, is resumed by the thread that takes it off.
         let suspended = |context: &Arc<HwContext>| {
             let Some(_held) = context.hold_now() else { return false };
             let runs = context.acknowledges() && !context.is_suspended() && !context.is_suspending();

@@ -1,6 +1,6 @@
 //! The watchdog: a thread of its own, which looks how long the driver keeps the scheduler.
 //!
-//! The worker looks for what makes no progress, and calls the driver itself: while the driver keeps it, nobody would
+//! The worker looks for what makes no progress, and calls the driver itself: while the driver keeps it, no thread would
 //! look. So the watchdog knows of each call that the worker makes, and of each call of the scheduler class, behind
 //! which the worker waits. One that stays in the driver for TdrDelay and TdrDdiDelay is bug check 0x116.
 //!
@@ -28,8 +28,8 @@ thread_local! {
     static WORKER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The calling thread is a worker from here on.
-pub(crate) fn is_worker() {
+/// Notes that the calling thread is a worker from here on.
+pub(crate) fn note_worker() {
     WORKER.set(true);
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Watchdog {
 
 /// A call is looked after while this lives.
 #[derive(Debug)]
-#[must_use = "nobody looks after the call once this is dropped"]
+#[must_use = "the watchdog forgets the call once this is dropped"]
 pub(crate) struct Watched<'a> {
     watchdog: &'a Watchdog,
     number: u64,

@@ -42,7 +42,7 @@ pub(super) struct Cadence {
     owed: Weak<Context>,
     /// The one that had a buffer by its share last.
     shared: Weak<Context>,
-    /// The same, while nobody was preempted since.
+    /// The same, while no context was preempted since.
     sharing: Weak<Context>,
 }
 
@@ -95,7 +95,7 @@ impl Cadence {
     }
 }
 
-/// Returns whether `first` goes before `second`, whoever's turn it is.
+/// Returns whether `first` goes before `second`, whichever of them has its turn.
 fn outranks(first: &Arc<Context>, second: &Arc<Context>) -> bool {
     let (ours, theirs) = (first.priority(), second.priority());
     let is_one_process = || Arc::ptr_eq(first.device().process(), second.device().process());
