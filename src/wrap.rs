@@ -25,9 +25,9 @@ unsafe impl Send for Tables {}
 static TABLES: Mutex<Tables> =
     Mutex::new(Tables { own: BTreeMap::new(), instead: BTreeSet::new(), theirs: BTreeMap::new() });
 
-/// The machine that the calling thread is in; 0 outside of any.
+/// The number of the machine that the calling thread is in; 0 outside of any.
 pub fn machine() -> usize {
-    Machine::with_current(|machine| machine.map_or(0, |machine| core::ptr::from_ref(machine).addr()))
+    Machine::with_current(|machine| machine.map_or(0, Machine::number))
 }
 
 /// A decorator is about to put the function at address `instead` into `table`: keeps the table if no decorator has

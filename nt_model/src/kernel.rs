@@ -10,7 +10,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::panic::Location;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -128,6 +128,7 @@ impl KernelConfig {
 /// be called only by a thread inside the machine.
 pub struct Machine {
     me: Weak<Machine>,
+    number: usize,
     config: KernelConfig,
     /// What drivers must keep, and what they broke.
     pub rules: Rulebook,
@@ -168,6 +169,9 @@ impl fmt::Debug for Machine {
         f.debug_struct("Machine").field("rules", &self.rules).finish_non_exhaustive()
     }
 }
+
+/// The number of the next machine.
+static NUMBERS: AtomicUsize = AtomicUsize::new(1);
 
 struct Lifetime {
     machine: Arc<Machine>,
@@ -210,6 +214,7 @@ impl Kernel {
         lists.extend(config.rules.iter().copied());
         let machine = Arc::new_cyclic(|me| Machine {
             me: me.clone(),
+            number: NUMBERS.fetch_add(1, Ordering::Relaxed),
             rules: Rulebook::new(config.policy, &lists),
             sched,
             next_thread: AtomicU64::new(1),
@@ -268,6 +273,11 @@ impl Kernel {
 }
 
 impl Machine {
+    /// The machine's number in this process, from 1 on: no other has it, not even a later one at the same address.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
     /// How the machine was made.
     pub fn config(&self) -> &KernelConfig {
         &self.config
