@@ -64,7 +64,7 @@ const NEEDS: &[Need] = &[
         "NF-16", "NF-17", "NF-18", "NF-19", "NF-20", "NF-22", "NF-23", "NF-24", "NF-25", "NF-26", "NF-27",
         "NF-28", "NF-29", "NF-30", "NF-31", "WS-24", "WS-27", "MR-04", "MR-14", "MR-16", "MR-18", "MR-19", "MR-20",
         "MR-21", "DB-36",
-        "XA-01", "XA-02", "XA-03", "XA-06", "XA-07", "XA-09", "XA-10", "XA-13", "XA-14", "XA-17", "MF-09",
+        "XA-01", "XA-02", "XA-03", "XA-06", "XA-07", "XA-09", "XA-10", "XA-13", "XA-14", "XA-17", "XA-18", "MF-09",
         "MF-16", "BI-08", "CL-10", "CL-13", "CL-14", "CL-20",
     ]),
     (3, "it counts interrupts of native fences that queues wait for by themselves: on lower rungs the OS waits", &[

@@ -8,6 +8,7 @@
 
 mod mixed;
 mod native;
+mod once;
 
 use super::nf::Probe;
 use super::raw::duplicate_number;
@@ -58,6 +59,7 @@ pub(super) const CASES: &[Scenario] = &[
         "DXGK_UPDATECURRENTVALUESFROMCPU_FLAGS, AlwaysSignaled; Context monitoring",
         mixed::removed,
     ),
+    case("XA-18", "looks while the CPU signals: each driver is told once", ONE, once::told_once),
     case("XA-15", "fences of 32 bits and of 64 are not opened for each other", WIDTHS, mixed::widths),
 ];
 

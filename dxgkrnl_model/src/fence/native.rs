@@ -97,6 +97,8 @@ pub(crate) struct NativeFence {
     twin: Lock<Weak<FenceState>>,
     /// The value that every adapter was last told of.
     told: AtomicU64,
+    /// The value of which the CPU is telling every adapter; the same as `told` otherwise.
+    telling: AtomicU64,
     /// Its monitored value was, or is to be, another than all ones.
     was_monitored: AtomicBool,
     /// Whoever makes a part of it.
@@ -131,6 +133,7 @@ impl NativeFence {
         }
         Arc::new(Self {
             told: AtomicU64::new(slot.current().map_or(0, crate::raw::load)),
+            telling: AtomicU64::new(slot.current().map_or(0, crate::raw::load)),
             slot,
             was_monitored: AtomicBool::new(request.cross_adapter),
             cross_adapter: request.cross_adapter,

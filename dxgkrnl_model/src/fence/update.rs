@@ -186,6 +186,9 @@ pub(crate) fn set_current(from: &Adapter, signals: &[(&NativeFence, u64)]) -> Re
             to.push(Entry { fence, on, value: *value });
         }
     }
+    for (fence, value) in signals {
+        fence.tells(*value);
+    }
     let result = call_each(writes, How::Write);
     let result = result.and(call_each(notes, How::Notify));
     for (fence, value) in signals {

@@ -168,12 +168,18 @@ pub(super) fn behind(stage: &Stage) -> Played {
             let (queue, fence) = (rig.queue(1)?, rig.fence(0, true)?);
             let (process, handle) = (rig.raw.process.nt().id(), fence.info()?.handle);
             // The first one makes the shadow count.
+            let mut after = 0;
             for (at, value) in (0..).zip([10, 20, 30]) {
                 queue.run(|list| list.signal(&fence, value))?;
                 until_idle(scene, &queue)?;
+                // Interrupts come behind what they tell of: the signal's, where it passes what update before it left,
+                // and the packet's end, for which the OS waits where the queue has no doorbell.
+                let own = usize::from(at > 0) + usize::from(queue.info()?.doorbell == 0);
+                scene.until("the signal's own interrupts", || Ok(native_interrupts(scene).len() >= after + own))?;
                 let before = native_interrupts(scene).len();
+                same(&format!("interrupts of signal {at}"), before - after, own)?;
                 ensure!(scene.world.os.monitor_late(process, handle, value - 1), "the fence is not known");
-                let after = native_interrupts(scene).len();
+                after = native_interrupts(scene).len();
                 same(&format!("interrupts of update {at}"), after - before, due)?;
                 // A value that no signal has passed, and one that was: none is due.
                 ensure!(scene.world.os.monitor_late(process, handle, value + 5), "the fence is not known");

@@ -35,7 +35,7 @@ impl NativeFence {
     pub(crate) fn signaled_on(kernel: &Machine, on: &Adapter, fences: &[Arc<Self>]) -> bool {
         let cross: Vec<_> = fences.iter().filter(|fence| fence.cross_adapter).map(|fence| &**fence).collect();
         for fence in &cross {
-            fence.told.store(fence.value(), Ordering::SeqCst);
+            fence.all_know(fence.value());
         }
         crate::fence::update::notify(&cross, Some(on));
         for fence in cross {
@@ -49,10 +49,25 @@ impl NativeFence {
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn looked_at_on(kernel: &Machine, on: &Adapter, fences: Vec<Arc<Self>>) -> bool {
-        let is_news = |fence: &Arc<Self>| fence.cross_adapter && fence.told.load(Ordering::SeqCst) != fence.value();
+        let is_news = |fence: &Arc<Self>| {
+            let value = fence.value();
+            let known = [&fence.told, &fence.telling].iter().any(|known| known.load(Ordering::SeqCst) == value);
+            fence.cross_adapter && !known
+        };
         let (news, others): (Vec<_>, Vec<_>) = fences.into_iter().partition(is_news);
         let ended = Self::signaled_on(kernel, on, &news);
         others.iter().fold(ended, |ended, fence| fence.rescan(kernel) | ended)
+    }
+
+    /// Every adapter knows this value.
+    fn all_know(&self, value: u64) {
+        self.told.store(value, Ordering::SeqCst);
+        self.telling.store(value, Ordering::SeqCst);
+    }
+
+    /// The CPU is about to signal `value`, and to tell every driver: no look at the fence meanwhile does so once more.
+    pub(in crate::fence) fn tells(&self, value: u64) {
+        self.telling.store(value, Ordering::SeqCst);
     }
 
     /// The CPU signalled `value`, and every driver has been told.
@@ -60,7 +75,7 @@ impl NativeFence {
     /// IRQL: at most DISPATCH_LEVEL.
     pub(in crate::fence) fn told(&self, kernel: &Machine, value: u64) {
         if self.cross_adapter {
-            self.told.store(value, Ordering::SeqCst);
+            self.all_know(value);
             self.rescan_twin(kernel);
         }
     }
@@ -119,7 +134,7 @@ impl NativeFence {
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(in crate::fence) fn twin_signaled(&self, kernel: &Machine) {
-        self.told.store(self.value(), Ordering::SeqCst);
+        self.all_know(self.value());
         crate::fence::update::notify(&[self], None);
         self.rescan(kernel);
     }
