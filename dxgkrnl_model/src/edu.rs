@@ -43,6 +43,8 @@ pub(crate) struct Edu {
     /// Raises that have begun, and those that have set their bits.
     begun: AtomicU64,
     raised: AtomicU64,
+    /// How often pending interrupts were forgotten.
+    resets: AtomicU64,
     /// Stores to the register that raises interrupts, at offset 0x60.
     told: AtomicU64,
     /// The raise that gets lost, counted from 1; 0: none.
@@ -68,6 +70,7 @@ impl Edu {
             interrupt: Lock::new(Rank::Log, 0),
             begun: AtomicU64::new(0),
             raised: AtomicU64::new(0),
+            resets: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             touched: AtomicU64::new(0),
@@ -146,7 +149,13 @@ impl Edu {
 
     /// Forgets pending interrupts: the function was reset.
     pub(crate) fn reset(&self) {
+        self.resets.fetch_add(1, Ordering::SeqCst);
         self.acknowledge(u32::MAX);
+    }
+
+    /// How often pending interrupts were forgotten: the device was reset, left, fell asleep, or woke.
+    pub(crate) fn resets(&self) -> u64 {
+        self.resets.load(Ordering::SeqCst)
     }
 
     /// Sets bits of the status register and interrupts, as a store to offset 0x60 does.

@@ -236,17 +236,17 @@ fn is_synchronized(adapter: &Adapter) -> bool {
 fn run_isr(adapter: &Arc<Adapter>, message: u32) -> bool {
     adapter.interrupts.interrupts.fetch_add(1, Ordering::Relaxed);
     let edu = adapter.device.edu();
-    let before = edu.map(|edu| (edu.raised(), edu.interrupt_status()));
+    let before = edu.map(|edu| (edu.resets(), edu.raised(), edu.interrupt_status()));
     // A routine that a stopped machine has not called, or has not let return, says nothing.
     let Some(claimed) = call_isr(adapter, message) else { return false };
-    if let (Some(edu), Some((raised, status))) = (edu, before) {
+    if let (Some(edu), Some((resets, raised, status))) = (edu, before) {
         // Read before it is asked whether somebody has set bits meanwhile.
         let left = edu.interrupt_status();
         let untouched = edu.is_untouched_since(raised);
         let own = status != 0;
         // A message is always the device's own, and one may be left over from a raise that is acknowledged already.
-        // A device that left, or fell asleep, after its status was read is not claimed for.
-        let left_meanwhile = !claimed && !edu.is_awake();
+        // A device that left, or fell asleep, after its status was read is not claimed for, though it be back by now.
+        let left_meanwhile = !claimed && (!edu.is_awake() || edu.resets() != resets);
         let right = if adapter.device.shares_line() { claimed == own || !untouched } else { claimed || !own };
         let right = right || left_meanwhile;
         adapter.rules().check(&ISR_CLAIM, right, || {
