@@ -1,4 +1,5 @@
-//! A reader and a linter of INF files: what Fencepost's two must be, before any Windows sees them.
+//! A reader and a linter of INF files: what Fencepost's two must be, before any Windows sees them, and what Microsoft's
+//! InfVerif would say of any driver's.
 //!
 //! | file | holds |
 //! |---|---|
@@ -7,29 +8,50 @@
 //! | `table.rs` | what each form's INF has, directive by directive |
 //! | `compare.rs` | a file against that table |
 //! | `rules.rs` | the rules' names, with their sources |
+//! | `verif.rs` | what InfVerif's documented codes say, of any INF |
 //!
-//! It knows what these INFs use of the format, and not more: an .inx before it is stamped or an .inf after, one
+//! The table knows what these INFs use of the format, and not more: an .inx before it is stamped or an .inf after, one
 //! directive a line. Whatever the table does not have is a finding, and so is what it has and the file has not.
 
 mod compare;
 mod parse;
 mod rules;
 mod table;
+mod verif;
 
 use std::fmt;
 
 pub use compare::has_come;
 pub use rules::RULES;
+pub use verif::VERIF_RULES;
+
+/// How grave a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// The file is refused.
+    Error,
+    /// The file is probably not what was meant.
+    Warning,
+}
 
 /// A rule of the linter.
 #[derive(Debug)]
 pub struct Rule {
-    /// Its name, `INF-…`.
+    /// Its name: `INF-…` of what Fencepost's own must be, `VERIF-…` with InfVerif's code.
     pub name: &'static str,
     /// The rule as a sentence that holds.
     pub title: &'static str,
     /// The document or tool that says so.
     pub source: &'static str,
+    /// How grave a finding is.
+    pub level: Level,
+}
+
+impl Rule {
+    /// The rule of this name.
+    pub fn find(name: &str) -> Option<&'static Self> {
+        RULES.iter().chain(VERIF_RULES).find(|rule| rule.name == name)
+    }
 }
 
 /// Something that breaks a rule.
@@ -95,7 +117,16 @@ impl Contents {
     }
 }
 
-/// What is wrong with an INF, the first line first, and before it what is missing.
+/// What InfVerif's documented rules say of any driver's INF, the first line first, and before it what is missing.
+pub fn verify(text: &str) -> Vec<Finding> {
+    let mut found = Findings::default();
+    verif::verify(&parse::Inf::read(text), &mut found);
+    found.0.sort_by_key(|finding| finding.line);
+    found.0.dedup();
+    found.0
+}
+
+/// What is wrong with an INF of Fencepost's, the first line first, and before it what is missing.
 pub fn lint(text: &str) -> Vec<Finding> {
     let inf = parse::Inf::read(text);
     let mut found = Findings::default();

@@ -1,9 +1,9 @@
 //! The names of the linter's rules, each with what it says and which document says so.
 
-use super::Rule;
+use super::{Level, Rule};
 
 const fn rule(name: &'static str, title: &'static str, source: &'static str) -> Rule {
-    Rule { name, title, source }
+    Rule { name, title, source, level: Level::Error }
 }
 
 pub(super) const ASCII: &str = "INF-ASCII";

@@ -110,7 +110,8 @@ fn make_one(form: &Form, images: &Path, to: &Path, date: Date, certificate: &Cer
     let time = date.to_zoned(TimeZone::UTC)?.timestamp().as_second();
     let (inf, cat) = (form.inf(), form.catalog());
     let text = stamp(form.template, date, VERSION.trim(), ARCHITECTURE).map_err(|why| anyhow!("{inf}: {why}"))?;
-    let found: Vec<_> = lint(&text).iter().map(ToString::to_string).collect();
+    let found = lint(&text).into_iter().chain(crate::inf::verify(&text));
+    let found: Vec<_> = found.map(|finding| finding.to_string()).collect();
     ensure!(found.is_empty(), "{inf} does not hold: {}", found.join("; "));
     let contents = Contents::of(&text);
 
