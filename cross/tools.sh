@@ -65,11 +65,12 @@ missing_signing_tools() {
     echo "${packages# }"
 }
 
-# The same for tests: they sign, ask QEMU for its own device, and open dumps in a debugger.
+# The same for tests: they sign, ask QEMU for its own device, open dumps in a debugger, and have Wine read the INFs.
 missing_test_tools() {
     packages=$(missing_signing_tools)
     command -v qemu-system-x86_64 >/dev/null || packages="$packages qemu-system-x86"
     command -v lldb-19 >/dev/null || packages="$packages lldb-19 python3-lldb-19"
+    command -v wine >/dev/null || packages="$packages wine wine64"
     echo "${packages# }"
 }
 

@@ -277,6 +277,7 @@ fn what_is_no_inf_is_refused() {
         let _ = verify(&OTHER[..cut]);
     }
     // Sections that name each other without end.
-    let round = "[Manufacturer]\na = M, NTamd64\n[M.NTamd64]\nd = I, X\n[I]\nNeeds = I\n[I.Services]\nNeeds = I.Services\n";
+    let round =
+        "[Manufacturer]\na = M, NTamd64\n[M.NTamd64]\nd = I, X\n[I]\nNeeds = I\n[I.Services]\nNeeds = I.Services\n";
     assert!(!broken(round).is_empty());
 }

@@ -114,8 +114,14 @@ pub const VERIF_RULES: &[Rule] = &[
     warning("VERIF-2083", "each section is used"),
     error("VERIF-2084", "a service's binary is a file that is copied"),
     error("VERIF-2085", "a service's binary is a path below a DIRID"),
-    error("VERIF-2600", "a display driver's files are below DIRID 13 (2600, 2601); chosen: service and user-mode driver"),
-    error("VERIF-2602", "a display driver's service is started on demand; chosen: StartType 3, which the class's pages have"),
+    error(
+        "VERIF-2600",
+        "a display driver's files are below DIRID 13 (2600, 2601); chosen: service and user-mode driver",
+    ),
+    error(
+        "VERIF-2602",
+        "a display driver's service is started on demand; chosen: StartType 3, which the class's pages have",
+    ),
 ];
 
 /// What InfVerif would say of an INF.

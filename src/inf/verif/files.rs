@@ -98,7 +98,9 @@ fn copies<'a>(inf: &'a Inf, reach: &Reach<'a>, found: &mut Findings) -> Vec<Copy
     for one in &reach.single {
         match destination(inf, "DefaultDestDir") {
             Some(folder) => copies.push(Copy { source: one.file, target: one.file, folder, by: one.by }),
-            None => found.add("VERIF-1275", one.by.line, format!("{} has no destination; add DefaultDestDir", one.file)),
+            None => {
+                found.add("VERIF-1275", one.by.line, format!("{} has no destination; add DefaultDestDir", one.file))
+            }
         }
     }
     copies

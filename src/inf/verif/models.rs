@@ -65,7 +65,9 @@ fn find<'a>(inf: &'a Inf, name: &str) -> Option<&'a Section> {
 pub(super) fn check(inf: &Inf, reach: &Reach<'_>, found: &mut Findings) {
     for by in inf.entries("Manufacturer") {
         let named = !by.value(0).is_empty();
-        found.unless(named, "VERIF-1011", by.line, || "the manufacturer names no section of models; write one".to_owned());
+        found.unless(named, "VERIF-1011", by.line, || {
+            "the manufacturer names no section of models; write one".to_owned()
+        });
     }
     let models = models(inf);
     for one in &models {
@@ -103,7 +105,8 @@ fn decoration(inf: &Inf, one: &Models<'_>, found: &mut Findings) {
         found.unless(is_unstamped(inf), "VERIF-1274", line, what);
     }
     let parts: Vec<_> = text.split('.').collect();
-    let architecture = parts.first().and_then(|it| it.get(..2).filter(|nt| nt.eq_ignore_ascii_case("nt")).map(|_| &it[2..]));
+    let architecture =
+        parts.first().and_then(|it| it.get(..2).filter(|nt| nt.eq_ignore_ascii_case("nt")).map(|_| &it[2..]));
     let known = ["", "x86", "ia64", "amd64", "arm", "arm64", "$arch$"];
     let right = architecture.is_some_and(|it| known.contains(&it.to_ascii_lowercase().as_str()))
         && parts.len() <= 6
@@ -155,9 +158,17 @@ fn named(inf: &Inf, reach: &Reach<'_>, found: &mut Findings) {
         let directive = by.to_ascii_lowercase();
         let (used, first) = uses.entry(section.to_ascii_lowercase()).or_insert((one.used, directive.clone()));
         if *used != one.used {
-            found.add("VERIF-1206", one.by.line, format!("{first} and {by} name [{section}]; write a section for each"));
+            found.add(
+                "VERIF-1206",
+                one.by.line,
+                format!("{first} and {by} name [{section}]; write a section for each"),
+            );
         } else if *first != directive {
-            found.add("VERIF-1205", one.by.line, format!("{first} and {by} name [{section}]; write a section for each"));
+            found.add(
+                "VERIF-1205",
+                one.by.line,
+                format!("{first} and {by} name [{section}]; write a section for each"),
+            );
         }
     }
 }

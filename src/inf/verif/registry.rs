@@ -31,9 +31,8 @@ pub(super) fn check(inf: &Inf, reach: &Reach<'_>, found: &mut Findings) {
             value(inf, one.root, entry, found);
             let lower = |index: usize| inf.resolved(entry.value(index)).to_ascii_lowercase();
             let rest: Vec<_> = entry.values.iter().skip(3).map(|value| inf.resolved(value)).collect();
-            let (written, first) = known
-                .entry((one.root, lower(0), lower(1), lower(2)))
-                .or_insert_with(|| (rest.join(","), one.install));
+            let (written, first) =
+                known.entry((one.root, lower(0), lower(1), lower(2))).or_insert_with(|| (rest.join(","), one.install));
             let other = !first.eq_ignore_ascii_case(one.install) && *written != rest.join(",");
             let what = || format!("{} is '{written}' by [{first}]; write the same value in both", entry.value(2));
             found.unless(!other, "VERIF-1331", entry.line, what);

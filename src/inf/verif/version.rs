@@ -163,7 +163,9 @@ fn class(inf: &Inf, found: &mut Findings) {
     let extension = inf.entry("Version", "ExtensionId");
     if let Some(entry) = extension {
         let id = inf.resolved(entry.value(0));
-        found.unless(is_guid(&id), "VERIF-1380", entry.line, || format!("ExtensionId is '{id}'; write a GUID in braces"));
+        found.unless(is_guid(&id), "VERIF-1380", entry.line, || {
+            format!("ExtensionId is '{id}'; write a GUID in braces")
+        });
     } else {
         let is_extension = class.eq_ignore_ascii_case("Extension");
         found.unless(!is_extension, "VERIF-1381", line, || "class Extension needs an ExtensionId; add it".to_owned());

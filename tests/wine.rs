@@ -1,0 +1,216 @@
+//! A second reader of the INFs: Wine's setupapi parses the packages' INFs, copies their files, writes their values and
+//! makes their services.
+//!
+//! Wine has no keys of devices here, so a copy of each INF names a key of its own where the software and the hardware
+//! key are meant (HKR); all else is the INF of the package. It does not know DIRID 13 and puts such files into a folder
+//! `unknown`. Its PnP matches undecorated models only, so that the install sections are named by hand.
+
+use fencepost::package::{Certificate, FORMS, Form, make};
+use jiff::civil::date;
+use libtest_mimic::{Arguments, Trial};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// Where the copies' values go.
+const SOFTWARE: &str = r"Software\FencepostPackage\Software";
+const HARDWARE: &str = r"Software\FencepostPackage\Hardware";
+/// The folder of what has DIRID 13.
+const STORE: &str = "drive_c/windows/system32/unknown";
+
+/// A registry value as `reg query` prints it: name, type, data.
+type Value = (&'static str, &'static str, &'static str);
+
+const D3D: &str = r"C:\windows\system32\unknown\fencepost_d3d.dll\0C:\windows\system32\unknown\fencepost_d3d.dll\0C:\windows\system32\unknown\fencepost_d3d.dll\0C:\windows\system32\unknown\fencepost_d3d.dll";
+const CLIENT: &str = r"C:\windows\system32\unknown\fencepost_umd.dll";
+
+/// What the software key has in both forms.
+const BOTH: &[Value] = &[
+    ("UserModeDriverName", "REG_MULTI_SZ", D3D),
+    ("FencepostClient", "REG_SZ", CLIENT),
+    ("HardwareInformation.ChipType", "REG_SZ", "Engine threads"),
+    ("MaxRung", "REG_DWORD", "0x0"),
+];
+/// What the display form has besides.
+const DISPLAY: &[Value] = &[
+    ("InstalledDisplayDrivers", "REG_MULTI_SZ", r"fencepost_d3d\0fencepost_umd"),
+    ("HardwareInformation.AdapterString", "REG_SZ", "Fencepost software GPU"),
+    ("HardwareInformation.DacType", "REG_SZ", "None"),
+    ("HardwareInformation.BiosString", "REG_SZ", "None"),
+    ("VgaCompatible", "REG_DWORD", "0x0"),
+    ("CapabilityOverride", "REG_DWORD", "0x8"),
+];
+/// And the compute form.
+const COMPUTE: &[Value] = &[("HardwareInformation.AdapterString", "REG_SZ", "Fencepost software compute accelerator")];
+
+/// A Wine prefix of this test's own.
+struct Wine {
+    prefix: PathBuf,
+}
+
+impl Wine {
+    /// A new prefix in `folder`.
+    fn new(folder: &Path) -> Self {
+        let wine = Self { prefix: folder.join("prefix") };
+        wine.run("wineboot", &["-i"]);
+        assert!(wine.prefix.join("system.reg").exists(), "wineboot -i has made no prefix");
+        wine
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> String {
+        let output = Command::new("timeout")
+            .args(["--kill-after=10", "300", program])
+            .args(arguments)
+            .env("WINEPREFIX", &self.prefix)
+            .env("WINEDEBUG", "-all")
+            // No display: nothing waits for a person.
+            .env_remove("DISPLAY")
+            .env("WINEDLLOVERRIDES", "mscoree,mshtml=")
+            .output()
+            .expect("timeout");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let absent = output.status.code() == Some(127);
+        assert!(!absent, "{program}: packages wine and wine64 of Debian, which ./x test installs");
+        assert_ne!(output.status.code(), Some(124), "{program} {arguments:?} did not end within 300 s: {said}");
+        said
+    }
+
+    /// Has setupapi install a section of an INF, which lies at `C:\package`.
+    fn install(&self, section: &str, inf: &str) {
+        let inf = format!(r"C:\package\{inf}");
+        self.run("wine", &["rundll32", "setupapi,InstallHinfSection", section, "132", &inf]);
+    }
+
+    /// The values directly below a key: name, type, data.
+    fn values(&self, key: &str) -> Vec<(String, String, String)> {
+        let said = self.run("wine", &["reg", "query", &format!(r"HKLM\{key}")]);
+        let lines = said.lines().filter_map(|line| line.trim_end().strip_prefix("    "));
+        let value = |line: &str| {
+            let mut parts = line.splitn(3, "    ").map(str::to_owned);
+            Some((parts.next()?, parts.next()?, parts.next().unwrap_or_default()))
+        };
+        lines.filter_map(value).collect()
+    }
+
+    fn has(&self, key: &str, wanted: &[Value]) {
+        let mut found = self.values(key);
+        let mut wanted: Vec<_> =
+            wanted.iter().map(|(name, of, data)| ((*name).to_owned(), (*of).to_owned(), (*data).to_owned())).collect();
+        found.sort();
+        wanted.sort();
+        assert_eq!(found, wanted, "{key}");
+    }
+}
+
+impl Drop for Wine {
+    fn drop(&mut self) {
+        let _ended = Command::new("wineserver").arg("-k").env("WINEPREFIX", &self.prefix).status();
+    }
+}
+
+/// Packages, and a prefix that has a copy of one of them at `C:\package`.
+struct Scene {
+    folder: tempfile::TempDir,
+    wine: Wine,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let images = std::env::var_os("FENCEPOST_OUT")
+            .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("out"), PathBuf::from);
+        let certificate = Certificate::of(&folder.path().join("certificate")).expect("a certificate");
+        make(&images, folder.path(), date(2026, 3, 9), &certificate).expect("the packages");
+        let wine = Wine::new(folder.path());
+        Self { folder, wine }
+    }
+
+    /// Puts a form's package to `C:\package`, its INF changed by `change` behind what Wine lacks.
+    fn place(&self, form: &Form, change: impl Fn(String) -> String) {
+        let (from, to) = (self.folder.path().join(form.folder), self.wine.prefix.join("drive_c/package"));
+        std::fs::create_dir_all(&to).expect("a folder");
+        for entry in std::fs::read_dir(from).expect("a package") {
+            let entry = entry.expect("a file");
+            std::fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+        }
+        let inf = to.join(format!("{}.inf", form.name));
+        let text = std::fs::read_to_string(&inf).expect("an INF");
+        let text = text
+            .replace("HKR,, ", &format!("HKLM, \"{SOFTWARE}\", "))
+            .replace("HKR, \"Interrupt Management", &format!("HKLM, \"{HARDWARE}\\Interrupt Management"));
+        std::fs::write(inf, change(text)).expect("an INF");
+    }
+
+    fn store(&self, file: &str) -> Option<Vec<u8>> {
+        std::fs::read(self.wine.prefix.join(STORE).join(file)).ok()
+    }
+}
+
+/// Both packages, one behind the other: as on a machine that changes from one form to the other.
+fn installs_both(scene: &Scene) {
+    for (form, own, compute, display_name) in FORMS.iter().map(|form| {
+        let is_compute = form.name.ends_with("compute");
+        let service = if is_compute { "Fencepost compute miniport" } else { "Fencepost display miniport" };
+        (form, if is_compute { COMPUTE } else { DISPLAY }, is_compute, service)
+    }) {
+        scene.place(form, |text| text);
+        let inf = format!("{}.inf", form.name);
+        let gone = scene.wine.run("wine", &["reg", "delete", r"HKLM\Software\FencepostPackage", "/f"]);
+        drop(gone);
+        scene.wine.install("Fencepost_Install", &inf);
+        scene.wine.install("Fencepost_Install.HW", &inf);
+        scene.wine.has(SOFTWARE, &[BOTH, own].concat());
+        let interrupts = format!(r"{HARDWARE}\Interrupt Management\MessageSignaledInterruptProperties");
+        scene.wine.has(&interrupts, &[("MSISupported", "REG_DWORD", "0x0")]);
+        let service = r"System\CurrentControlSet\Services\Fencepost";
+        let found = scene.wine.values(service);
+        let wanted = [
+            ("DisplayName", "REG_SZ", display_name),
+            ("ErrorControl", "REG_DWORD", "0x0"),
+            ("ImagePath", "REG_SZ", r"C:\windows\system32\unknown\fencepost.sys"),
+            ("Start", "REG_DWORD", "0x3"),
+            ("Type", "REG_DWORD", "0x1"),
+        ];
+        for (name, of, data) in wanted {
+            let there = found.iter().any(|(n, o, d)| (n.as_str(), o.as_str(), d.as_str()) == (name, of, data));
+            // Wine makes a service once, and leaves the name of one that is there.
+            assert!(there || (compute && name == "DisplayName"), "{service}: no {name} {of} {data} in {found:#?}");
+        }
+        let kind = if compute { "0x1" } else { "0x0" };
+        scene.wine.has(&format!(r"{service}\Parameters"), &[("ComputeOnly", "REG_DWORD", kind)]);
+        for file in ["fencepost.sys", "fencepost_d3d.dll", "fencepost_umd.dll"] {
+            let packed = std::fs::read(scene.folder.path().join(form.folder).join(file)).expect("an image");
+            assert!(scene.store(file).is_some_and(|copied| copied == packed), "{file} was not copied");
+        }
+    }
+}
+
+/// What setupapi cannot parse it does not install: the pass above is no accident.
+fn refuses_what_is_no_inf(scene: &Scene) {
+    let form = &FORMS[0];
+    for (from, to) in [("[Fencepost_Files]", "[Fencepost_Files"), ("\"$WINDOWS NT$\"", "\"$WINDOWS 3$\"")] {
+        scene.place(form, |text| {
+            assert!(text.contains(from), "{from} is not there any more");
+            text.replace(from, to)
+        });
+        scene.wine.install("Fencepost_Install", &format!("{}.inf", form.name));
+        assert!(scene.store("fencepost.sys").is_none(), "installed with '{to}'");
+        assert_eq!(scene.wine.values(SOFTWARE), [], "installed with '{to}'");
+    }
+}
+
+/// One prefix for both: making one takes seconds, and 700 MB.
+fn setupapi_refuses_what_is_no_inf_and_installs_both() {
+    let scene = Scene::new();
+    refuses_what_is_no_inf(&scene);
+    installs_both(&scene);
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let name = "setupapi_refuses_what_is_no_inf_and_installs_both";
+    let trial = Trial::test(name, || {
+        setupapi_refuses_what_is_no_inf_and_installs_both();
+        Ok(())
+    });
+    libtest_mimic::run(&arguments, vec![trial]).exit_code()
+}
