@@ -9,6 +9,8 @@
 //!   done about it.
 //! * [`records`], [`items`] and [`probes`] write them down ([`source`]); [`modules`] decides what goes into which file.
 //!
+//! [`verify`] compares the tables with C headers: those of an installed WDK, above all.
+//!
 //! Whatever does not fit (a type nobody knows, a size that contradicts the table, two members at one place) stops the
 //! generator with the table's line.
 
@@ -24,6 +26,7 @@ pub mod shape;
 pub mod source;
 pub mod tree;
 pub mod tsv;
+pub mod verify;
 
 use std::collections::BTreeMap;
 use std::fs;

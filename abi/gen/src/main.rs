@@ -1,22 +1,102 @@
-//! `abi_gen`: writes the generated part of `wddm_abi`; with `--check`, only compares.
+//! `abi_gen`: writes the generated part of `wddm_abi`; with `--check`, only compares; with `--verify`, compares the
+//! tables with C headers.
 
 use std::path::Path;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use abi_gen::Files;
 use abi_gen::tsv::Error;
+use abi_gen::verify;
+use abi_gen::verify::Question;
+
+const USAGE: &str = "\
+usage: abi_gen [--check]
+       abi_gen --verify [--compiler CC] [--include DIR]... [--header NAME]... [--argument ARG]... [--all]
+
+--verify has CC (clang) compare the tables of abi/facts with the headers, by default those that a kernel-mode display
+driver includes, from the newest kit below WDKContentRoot. --all lists the records that the headers do not have. Exit status: 0 nothing is otherwise, 1 something
+is, or the headers do not compile, 2 usage.";
+
+/// What a kernel-mode display driver includes, in that order.
+const HEADERS: [&str; 8] =
+    ["ntddk.h", "windef.h", "wingdi.h", "winddi.h", "ntddvdeo.h", "d3dkmddi.h", "d3dkmthk.h", "dispmprt.h"];
+
+/// The question of `--verify`, and whether all names are to be listed; `None`: usage.
+fn question(arguments: &[&str]) -> Option<(Question, bool)> {
+    let mut question =
+        Question { compiler: "clang".to_owned(), include: Vec::new(), headers: Vec::new(), arguments: Vec::new() };
+    let (mut all, mut rest) = (false, arguments.iter());
+    while let Some(argument) = rest.next() {
+        if *argument == "--all" {
+            all = true;
+            continue;
+        }
+        let value = rest.next()?.to_string();
+        match *argument {
+            "--compiler" => question.compiler = value,
+            "--include" => question.include.push(value.into()),
+            "--header" => question.headers.push(value),
+            "--argument" => question.arguments.push(value),
+            _ => return None,
+        }
+    }
+    if question.headers.is_empty() {
+        question.headers = HEADERS.map(str::to_owned).into();
+        // ntddk.h asks for it; Microsoft's compilers are told so by the kit's project files.
+        question.arguments.push("-D_AMD64_".to_owned());
+        if question.include.is_empty() {
+            question.include = kit();
+        }
+    }
+    Some((question, all))
+}
+
+/// The folders of the newest headers below `WDKContentRoot`, which the kit's command prompt sets; none without it. clang
+/// finds the other headers of Windows by itself.
+fn kit() -> Vec<PathBuf> {
+    let Some(root) = std::env::var_os("WDKContentRoot") else { return Vec::new() };
+    let versions = std::fs::read_dir(Path::new(&root).join("Include")).into_iter().flatten().flatten();
+    let newest = versions.map(|version| version.path()).filter(|version| version.join("km").is_dir()).max();
+    newest.map(|version| ["km", "shared", "um"].map(|folder| version.join(folder)).into()).unwrap_or_default()
+}
+
+/// Compares the tables with headers; returns whether nothing is otherwise.
+fn compare(root: &Path, arguments: &[&str]) -> Option<Result<bool, Error>> {
+    let (question, all) = question(arguments)?;
+    let answer = verify::verify(&root.join("facts"), &question).inspect(|answer| {
+        print!("{}", verify::describe(answer, all));
+    });
+    Some(answer.map(|answer| answer.otherwise.is_empty()))
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let check = match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let check = match arguments.as_slice() {
         [] => false,
         ["--check"] => true,
+        ["--verify", rest @ ..] => match compare(root, rest) {
+            Some(Ok(same)) => return if same { ExitCode::SUCCESS } else { ExitCode::FAILURE },
+            Some(Err(error)) => {
+                eprintln!("abi_gen: {error}");
+                return ExitCode::FAILURE;
+            }
+            None => {
+                eprintln!("{USAGE}");
+                return ExitCode::from(2);
+            }
+        },
+        ["--help" | "-h"] => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
         _ => {
-            eprintln!("usage: abi_gen [--check]");
+            eprintln!("{USAGE}");
             return ExitCode::from(2);
         }
     };
-    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     match run(root, check) {
         Ok(None) => ExitCode::SUCCESS,
         Ok(Some(difference)) => {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::path::PathBuf;
 
 use abi_gen::Files;
+use abi_gen::verify::{Question, describe, verify};
 
 fn crate_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -105,4 +106,58 @@ fn a_bit_field_outside_its_unit_is_refused() {
         "DXGK_VIDSCHCAPS\t{u0}.{s0}.Reserved\t0\t13\t20",
     );
     assert!(said.contains("bit-field outside its unit"), "{said}");
+}
+
+/// Headers that have two records as the table says, one that has not, and some values.
+const HEADER: &str = "
+typedef unsigned int UINT;
+typedef struct _D3DKMT_CLOSEADAPTER { UINT hAdapter; } D3DKMT_CLOSEADAPTER;
+typedef struct _LUID { UINT LowPart; int HighPart; } LUID;
+typedef struct _D3DKMT_OPENADAPTERFROMLUID { LUID AdapterLuid; UINT hAdapter; } D3DKMT_OPENADAPTERFROMLUID;
+typedef struct _D3DDDI_RATIONAL { UINT Numerator; unsigned char Denominator; } D3DDDI_RATIONAL;
+typedef struct _DXGK_VIDSCHCAPS {
+    union { struct { UINT MultiEngineAware : 1; UINT NotInTheTable : 31; }; UINT Value; };
+} DXGK_VIDSCHCAPS;
+enum { D3DDDIFMT_UNKNOWN = 0, D3DDDIFMT_R8G8B8 = 20, D3DDDIFMT_A8R8G8B8 = 22 };
+";
+
+fn question(header: &str, folder: &Path) -> Question {
+    fs::write(folder.join("one.h"), header).expect("a header");
+    let headers = vec!["one.h".to_owned()];
+    Question { compiler: "cc".to_owned(), include: vec![folder.to_owned()], headers, arguments: Vec::new() }
+}
+
+/// Each kind of difference between headers and tables is named, and what is the same is not.
+#[test]
+fn headers_are_compared_with_the_tables() {
+    let folder = std::env::temp_dir().join(format!("abi_gen_test_{}", std::process::id()));
+    fs::create_dir_all(&folder).expect("a folder");
+    let facts = crate_root().join("facts");
+    let answer = verify(&facts, &question(HEADER, &folder)).expect("the headers compile");
+    let names: Vec<_> = answer.otherwise.keys().map(String::as_str).collect();
+    assert_eq!(names, ["D3DDDIFMT_A8R8G8B8", "D3DDDI_RATIONAL", "DXGK_VIDSCHCAPS"]);
+    assert_eq!(answer.otherwise["D3DDDI_RATIONAL"], ["Denominator does not have 4 bytes"]);
+    assert_eq!(answer.otherwise["D3DDDIFMT_A8R8G8B8"], ["its value is not 21"]);
+    assert!(answer.otherwise["DXGK_VIDSCHCAPS"].iter().all(|what| what.ends_with("there is no such bit-field")));
+    assert_eq!((answer.values, answer.records), (3, 4));
+    assert!(answer.held >= 15 && answer.absent.iter().any(|name| name == "D3DKMT_ESCAPE"), "{answer:?}");
+    assert!(describe(&answer, false).contains("3 names are otherwise"), "{}", describe(&answer, false));
+    // A size, an offset, a header that does not compile, none at all, and one that shares nothing.
+    let longer = HEADER.replace("LUID AdapterLuid; UINT hAdapter;", "UINT hAdapter; LUID AdapterLuid; UINT more;");
+    let answer = verify(&facts, &question(&longer, &folder)).expect("the headers compile");
+    let luid = &answer.otherwise["D3DKMT_OPENADAPTERFROMLUID"];
+    assert!(luid.iter().any(|what| what.contains("size is not 12")), "{luid:?}");
+    assert!(luid.iter().any(|what| what.contains("hAdapter is not at 8")), "{luid:?}");
+    for (header, says) in [("int x = ;", "do not compile"), ("", "nothing that the tables have")] {
+        let error = verify(&facts, &question(header, &folder)).expect_err("refused").to_string();
+        assert!(error.contains(says), "{error}");
+    }
+    let mut lacking = question(HEADER, &folder);
+    lacking.headers.push("is_not_there.h".to_owned());
+    let error = verify(&facts, &lacking).expect_err("refused").to_string();
+    assert!(error.contains("is_not_there.h"), "{error}");
+    lacking.compiler = "no-such-compiler".to_owned();
+    let error = verify(&facts, &lacking).expect_err("refused").to_string();
+    assert!(error.contains("--compiler names another"), "{error}");
+    fs::remove_dir_all(&folder).expect("removed");
 }
