@@ -15,8 +15,8 @@ usage: abi_gen [--check]
        abi_gen --verify [--compiler CC] [--include DIR]... [--header NAME]... [--argument ARG]... [--all]
 
 --verify has CC (clang) compare the tables of abi/facts with the headers, by default those that a kernel-mode display
-driver includes, from the newest kit below WDKContentRoot. --all lists the records that the headers do not have. Exit status: 0 nothing is otherwise, 1 something
-is, or the headers do not compile, 2 usage.";
+driver includes, from the newest kit below WDKContentRoot. --all lists the records that the headers do not have. Exit
+status: 0 nothing is otherwise, 1 something is, or the headers do not compile, 2 usage.";
 
 /// What a kernel-mode display driver includes, in that order.
 const HEADERS: [&str; 8] =
@@ -77,6 +77,10 @@ fn main() -> ExitCode {
     let check = match arguments.as_slice() {
         [] => false,
         ["--check"] => true,
+        [.., "--help" | "-h"] => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
         ["--verify", rest @ ..] => match compare(root, rest) {
             Some(Ok(same)) => return if same { ExitCode::SUCCESS } else { ExitCode::FAILURE },
             Some(Err(error)) => {
@@ -88,10 +92,6 @@ fn main() -> ExitCode {
                 return ExitCode::from(2);
             }
         },
-        ["--help" | "-h"] => {
-            println!("{USAGE}");
-            return ExitCode::SUCCESS;
-        }
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
