@@ -13,7 +13,7 @@ const CASES: &[(&str, &[&str])] = &[
     ("two-device", &["TE-03", "TE-04", "TE-17", "TE-61"]),
     ("long-no-tdr", &["TE-07", "TE-20", "TE-62"]),
     ("long-tdr", &["TE-08", "TE-63"]),
-    ("police-ddi", &["BI-19", "TE-76"]),
+    ("police-ddi", &["BI-19", "TE-76", "TA-24"]),
     ("large-payload", &["TE-09", "TE-64"]),
     ("lockout", &["TA-06", "TA-07"]),
     ("preemption", &["TA-11", "TE-26", "TE-65"]),
@@ -43,6 +43,35 @@ mod tests {
     use super::*;
     use crate::scenario::all;
     use std::collections::BTreeSet;
+    use std::path::Path;
+
+    /// Where cases ask whether they play all of what they are about, which [`Stage::whole`] says, and the cases.
+    const IN_PARTS: &[(&str, &[&str])] =
+        &[("ta/kept.rs", &["TA-24"]), ("te/long.rs", &["TE-41", "TE-42"]), ("te/policed.rs", &["TE-76"])];
+
+    /// The files below `folder` that ask, by their names below `root`.
+    fn asks(root: &Path, folder: &Path, found: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                asks(root, &path, found);
+            } else if std::fs::read_to_string(&path).unwrap().contains("stage.is_whole()") {
+                found.insert(path.strip_prefix(root).unwrap().display().to_string());
+            }
+        }
+    }
+
+    /// The suite of cases plays a part of these; the whole is this command's.
+    #[test]
+    fn what_is_played_in_parts_is_whole_in_a_job() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/scenario");
+        let mut found = BTreeSet::new();
+        asks(&root, &root, &mut found);
+        assert_eq!(found, IN_PARTS.iter().map(|(file, _)| (*file).to_owned()).collect());
+        for case in IN_PARTS.iter().flat_map(|(_, cases)| *cases) {
+            assert!(CASES.iter().any(|(_, cases)| cases.contains(case)), "{case} is in no job");
+        }
+    }
 
     #[test]
     fn every_job_has_cases_that_there_are_and_a_name_of_its_own() {

@@ -69,8 +69,9 @@ pub const JOBS: &[Job] = &[
         id: "police-ddi",
         name: "Long Running Packet (PoliceDdi)",
         criterion: "no function of the driver takes longer than 250 ms; a reset that fails since its engine never \
-                    answers takes longer, and less than TdrDdiDelay",
-        source: "WHLK, TDR2, PoliceDdi variants (the threshold)",
+                    answers takes longer, and less than TdrDdiDelay; as the system stops, a function that keeps the \
+                    scheduler for good is named",
+        source: "WHLK, TDR2, PoliceDdi variants (the threshold); Testing and debugging TDR, TdrDdiDelay",
         kit: &[
             "TDR2 - Long Running Compute Packet Expect NO TDR (Interactive - win7, PoliceDdi)",
             "TDR2 - Long Running Compute Packet Expect TDR (PoliceDdi)",
