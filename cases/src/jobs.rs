@@ -10,6 +10,7 @@ mod table;
 
 pub use hang::Loop;
 pub(crate) use hang::until;
+pub(crate) use play::{ACTIVE, is_over};
 pub use table::{JOBS, REQUIREMENT};
 
 use crate::System;

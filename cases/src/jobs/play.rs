@@ -7,17 +7,18 @@ use anyhow::{Result, ensure};
 use gpu_wire::NodeOrdinal;
 
 use std::time::{Duration, Instant};
-use umd_core::ffi::types::FP_KIND_SYSTEM;
+use umd_core::ffi::types::{FP_KIND_SYSTEM, FP_QUEUE_KERNEL_MODE};
+use wddm_abi::ntstatus::STATUS_DEVICE_REMOVED;
 use wddm_abi::{
     D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS, D3DKMT_CLOSEADAPTER, D3DKMT_CREATEDEVICE, D3DKMT_DESTROYDEVICE,
     D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_HANDLE, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_TDRDBGCTRL_ESCAPE,
     D3DKMT_TDRDBGCTRLTYPE, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, LUID,
 };
 
-use crate::client::{Device, Fence};
+use crate::client::{Device, Fence, Queue};
 
 /// A device that is active.
-const ACTIVE: u32 = 1;
+pub const ACTIVE: u32 = 1;
 /// Bytes of a queue's ring.
 const RING: u64 = 64 << 10;
 /// Whether an engine comes off a command buffer in its middle.
@@ -36,6 +37,16 @@ pub const FORCED: Portable = Portable { needs: (PREEMPTS, 0), resets: 3, forces:
 
 fn is_active(device: &Device) -> Result<bool> {
     Ok(device.state()?.execution == ACTIVE)
+}
+
+/// A queue whose device is lost: it is not made anew, by either way of submission, and takes no work.
+pub fn is_over(queue: &Queue, patience: Duration) -> Result<()> {
+    for flags in [0, FP_QUEUE_KERNEL_MODE, 0] {
+        let made = queue.recreate(flags).err().map(|refused| refused.status);
+        ensure!(made == Some(STATUS_DEVICE_REMOVED), "a queue of a lost device is made anew: {made:?}");
+    }
+    // The doorbell says so soon behind the device's loss.
+    until("a refusal of work", patience, || Ok(queue.run(|list| list.nop(8)).is_err()))
 }
 
 /// A device stores a word by a queue of its own on this node.
@@ -137,6 +148,7 @@ fn two_devices(system: &dyn System) -> Result<()> {
     // CAST: an address.
     ensure!(beside.load(fence.info()?.value_address as usize)? == 1, "the fence of that work is not at its value");
     ensure!(is_active(&good)?, "the device that worked is lost");
+    is_over(&hung, patience)?;
     drop(hung);
     works(&hangs.adapter().device()?, 0, 9, patience)
 }
@@ -173,6 +185,7 @@ fn too_long(system: &dyn System) -> Result<()> {
     until("the loss of the device", patience, || Ok(!is_active(&device)?))?;
     let after = begun.elapsed();
     ensure!(after >= system.tdr_delay() / 2, "it was lost after {after:?}, long before the delay");
+    is_over(&queue, patience)?;
     drop(queue);
     works(&process.adapter().device()?, 0, 2, patience)
 }
@@ -227,6 +240,7 @@ fn forced(system: &dyn System) -> Result<()> {
             works(&other, 1, round + 11, patience)?;
             ensure!(is_active(&other)?, "the device beside it is lost");
         }
+        is_over(&queue, patience)?;
         drop(queue);
         works(&process.adapter().device()?, 0, round + 21, patience)?;
     }
