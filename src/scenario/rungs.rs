@@ -15,7 +15,9 @@ const NEEDS: &[Need] = &[
         "BI-13", "BI-17", "BI-19", "BI-20", "BI-52",
         "DB-71", "DB-72", "BI-14", "BI-15", "BI-18", "BI-21", "BI-41", "BI-42", "BI-47", "BI-48",
     ]),
-    (0, "it is about paging, or calls that are refused before the driver is reached", &["WS-25", "BI-01", "BI-03"]),
+    (0, "it is about paging, or calls that are refused before the driver is reached: on each rung those that it has", &[
+        "WS-25", "BI-01", "BI-03", "BI-04", "BI-05", "BI-06",
+    ]),
     (0, "it is about fences and logs that the adapter is not asked for: it chooses its features itself", &[
         "NF-02", "LB-15", "XA-15", "XA-16",
     ]),
@@ -80,7 +82,7 @@ const NEEDS: &[Need] = &[
         "DB-43", "DB-44",
         "DB-61", "DB-62", "DB-63", "DB-64", "DB-65", "DB-66", "DB-67", "DB-68", "DB-69", "DB-70", "DB-45", "DB-46",
         "DB-47", "DB-73",
-        "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-04", "BI-05", "BI-06", "BI-09",
+        "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-09",
         "BI-10", "BI-11", "BI-43", "BI-45", "BI-46", "BI-49", "BI-50", "BI-53", "BI-54", "ST-67", "ST-90", "DD-05",
         "DD-07",
         "DD-14", "DD-16", "DD-18", "DD-20", "DD-21",
