@@ -32,7 +32,6 @@ use super::raw::Thunk;
 use super::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use every::Handles;
-use worker::Worker;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
 use wddm_abi::{
@@ -40,6 +39,7 @@ use wddm_abi::{
     D3DKMT_GETNATIVEFENCELOGDETAIL, D3DKMT_HANDLE, D3DKMT_NOTIFY_WORK_SUBMISSION, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE,
     NTSTATUS, Plain,
 };
+use worker::Worker;
 
 pub(super) const CASES: &[Scenario] = &joined::<
     {
@@ -292,11 +292,7 @@ fn foreign_rings(scene: &Scene, one: &Raw, two: &Raw) -> Played {
     let bare = other.queue(0, true)?;
     let mut data = Room::bell_data(queue.ring.gpu, queue.control.gpu);
     let mut record = Room::bell_record(bare.handle, queue.ring.handle, queue.control.handle, &mut data);
-    same(
-        "another device's rings",
-        one.call(one.thunks.D3DKMTCreateDoorbell, &mut record),
-        STATUS_INVALID_PARAMETER,
-    )?;
+    same("another device's rings", one.call(one.thunks.D3DKMTCreateDoorbell, &mut record), STATUS_INVALID_PARAMETER)?;
     let progress = queue.submit_through(&[])?;
     queue.wait(scene, progress)
 }

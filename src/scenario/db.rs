@@ -72,7 +72,8 @@ pub(super) const CASES: &[Scenario] = &joined::<
     {
         let [pool, ring, schedule] = [pool::CASES.len(), ring::CASES.len(), schedule::CASES.len()];
         let [idle, power, kernel] = [idle::CASES.len(), power::CASES.len(), kernel::CASES.len()];
-        let more = anew::CASES.len() + path::CASES.len() + crowd::CASES.len() + resize::CASES.len() + priority::CASES.len();
+        let more =
+            anew::CASES.len() + path::CASES.len() + crowd::CASES.len() + resize::CASES.len() + priority::CASES.len();
         OWN.len() + pool + ring + schedule + kernel + idle + power + together::CASES.len() + more
     },
 >(&[

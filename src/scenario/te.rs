@@ -5,6 +5,7 @@
 //! | `te.rs` | the cases, and what they share |
 //! | `te/hog.rs` | a client whose packets run until it ends them |
 //! | `te/packets.rs` | packet nodes: the calling sequence, what is aborted, what comes back |
+//! | `te/halves.rs` | what may come between two steps of a recovery |
 //! | `te/late.rs` | packets that end between the snapshot and the reset |
 //! | `te/long.rs` | packets that take long, and preemption |
 //! | `te/unaffected.rs` | packets that a reset does not affect |
@@ -44,6 +45,7 @@ mod dependents;
 mod failed;
 mod faulted;
 pub(super) mod faults;
+mod halves;
 pub(super) mod hardware;
 pub(super) mod held;
 pub(super) mod hog;
@@ -509,6 +511,19 @@ pub(super) const CASES: &[Scenario] = &[
         title: "paging takes its node from a packet after a slice of its own, which is shorter than that of a context",
         source: "GPU preemption (paging commands go before any others on the engine)",
         play: paging::short_slice,
+    },
+    Scenario {
+        id: "TE-97",
+        title: "a DPC that was queued when the DPCs are flushed: the reset is prepared when it is over",
+        source: "TDR changes in Windows 8, step 5",
+        play: halves::flushed,
+    },
+    Scenario {
+        id: "TE-98",
+        title: "a packet ends as the scheduler notes what it knows: it is noted as outstanding and reset, or counts as \
+                completed, and never both",
+        source: "TDR changes in Windows 8, step 3 (one step at the device's level)",
+        play: halves::at_once,
     },
     Scenario {
         id: "TE-63",

@@ -112,7 +112,8 @@ impl Handles {
 /// What the driver's functions behind these calls have counted.
 fn reached(scene: &Scene) -> u64 {
     let objects = ["Device", "Context", "HwContext", "HwQueue", "Allocation"];
-    let of = |object: &str| scene.calls(&format!("DxgkDdiCreate{object}")) + scene.calls(&format!("DxgkDdiDestroy{object}"));
+    let of =
+        |object: &str| scene.calls(&format!("DxgkDdiCreate{object}")) + scene.calls(&format!("DxgkDdiDestroy{object}"));
     objects.into_iter().map(of).sum::<u64>() + scene.calls("DxgkDdiSubmitCommandToHwQueue")
 }
 
