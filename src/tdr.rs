@@ -9,7 +9,7 @@ pub const RUNGS: [u8; 2] = [0, 3];
 /// The cases of each job: every one must hold.
 #[rustfmt::skip]
 const CASES: &[(&str, &[&str])] = &[
-    ("claim", &["TE-01", "TE-14", "TE-26", "ST-05"]),
+    ("claim", &["TE-01", "TE-14", "TE-26", "ST-05", "TE-87"]),
     ("two-device", &["TE-03", "TE-04", "TE-17", "TE-61"]),
     ("long-no-tdr", &["TE-07", "TE-20", "TE-62"]),
     ("long-tdr", &["TE-08", "TE-63"]),
@@ -17,9 +17,9 @@ const CASES: &[(&str, &[&str])] = &[
     ("large-payload", &["TE-09", "TE-64"]),
     ("lockout", &["TA-06", "TA-07"]),
     ("preemption", &["TA-11", "TE-26", "TE-65"]),
-    ("granularity", &["TE-41", "TE-42", "TE-74"]),
+    ("granularity", &["TE-41", "TE-42", "TE-74", "TE-88"]),
     ("escalation", &["TE-10", "TE-12", "TE-16", "TE-35", "TE-75", "TE-85", "TA-01"]),
-    ("storm", &["TE-27"]),
+    ("storm", &["TE-27", "TE-89"]),
 ];
 
 /// The cases of the job with this short name.
@@ -30,10 +30,13 @@ pub fn cases(id: &str) -> &'static [&'static str] {
 /// The list of `jobs`: of each its names, its criterion with its source, the kit's jobs, and the cases.
 pub fn list(jobs: &[&Job]) -> String {
     let line = |job: &Job| {
-        let Job { id, name, criterion, source, kit, published, .. } = job;
+        let Job { id, name, criterion, source, kit, published, portable } = job;
         let kit: String = kit.iter().map(|name| format!("      kit: {name}\n")).collect();
         let cases = cases(id).join(" ");
-        format!("{id:14}{name}\n      {criterion}\n      {source}\n{kit}      published: {published}\n      {cases}\n")
+        let windows = portable.map_or_else(|why| format!("over the model alone: {why}"), |_| "portable".to_owned());
+        format!(
+            "{id:14}{name}\n      {criterion}\n      {source}\n{kit}      published: {published}\n      {windows}\n      {cases}\n"
+        )
     };
     jobs.iter().copied().map(line).collect()
 }

@@ -52,6 +52,7 @@ const NEEDS: &[Need] = &[
     ]),
     (0, "it asks for work and contexts, which every rung has", &[
         "TE-19", "TE-20", "TE-23", "TE-24", "TE-32", "TE-61", "TE-62", "TE-63", "TE-64", "TE-65",
+        "TE-87", "TE-88", "TE-89",
     ]),
     (1, "it makes hardware queues, or contexts for them", &[
         "TE-14", "TE-15", "TE-16", "TE-44", "TE-46", "TE-47", "TE-80", "TE-82", "TE-90", "TE-91",

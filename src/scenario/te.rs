@@ -543,6 +543,24 @@ pub(super) const CASES: &[Scenario] = &[
         source: "WHLK, Simulate Preemption TDR",
         play: portable::forced,
     },
+    Scenario {
+        id: "TE-87",
+        title: "the portable part of the kit's job of the claim of resets by engine",
+        source: "WHLK, Validate WDDM1.2 drivers say they support per engine resets; D3DKMT_WDDM_1_2_CAPS",
+        play: portable::claim,
+    },
+    Scenario {
+        id: "TE-88",
+        title: "the portable part of the kit's job of preemption's granularity",
+        source: "WHLK, Preempt; D3DKMT_WDDM_1_2_CAPS, PreemptionCaps",
+        play: portable::granularity,
+    },
+    Scenario {
+        id: "TE-89",
+        title: "the portable part of the storm of resets",
+        source: "IGT, gt-reset-stress; D3DKMT_TDRDBGCTRLTYPE",
+        play: portable::storm,
+    },
 ];
 
 /// Packet nodes of a stage's rung: all three on the lowest, the paging node's above.
