@@ -51,15 +51,18 @@ fn waits() -> BTreeMap<String, Duration> {
     tasks.flatten().filter_map(wait).collect()
 }
 
-/// Whether a thread of this process has waited for a processor for as long as `limit` since `before`.
-fn was_kept(before: &BTreeMap<String, Duration>, limit: Duration) -> bool {
-    waits().iter().any(|(thread, now)| now.saturating_sub(before.get(thread).copied().unwrap_or_default()) >= limit)
+/// Whether the threads of this process have waited for a processor for as long as `limit` in all since `before`: by so
+/// much what one hands on to the next may have come later.
+fn were_kept(before: &BTreeMap<String, Duration>, limit: Duration) -> bool {
+    let since =
+        |(thread, now): (&String, &Duration)| now.saturating_sub(before.get(thread).copied().unwrap_or_default());
+    waits().iter().map(since).sum::<Duration>() >= limit
 }
 
 /// Plays a case that says something only where its work ends before TdrDelay is over, or where the driver's threads,
 /// the model's and the GPU's do what they must within TdrDelay: where the machine kept the case's thread from ending
-/// its work, or any thread of this process from a processor for as long as TdrDelay, again with a longer TdrDelay. What
-/// fails though no thread was kept fails, and so does what fails with the last TdrDelay.
+/// its work, or the threads of this process from a processor for as long as TdrDelay in all, again with a longer
+/// TdrDelay. What fails though they were not kept fails, and so does what fails with the last TdrDelay.
 pub(in super::super) fn in_time(
     stage: &Stage,
     setup: impl Fn() -> Setup,
@@ -73,7 +76,7 @@ pub(in super::super) fn in_time(
             let before = waits();
             let played = play(scene, &watch);
             // The GPU's threads end with the scene, which is judged behind that.
-            watch.late.set(watch.late.get() || was_kept(&before, delay));
+            watch.late.set(watch.late.get() || were_kept(&before, delay));
             played
         });
         if played.is_ok() || !watch.late.get() || at + 1 == DELAYS.len() {
