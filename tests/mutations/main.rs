@@ -190,8 +190,8 @@ const TABLE: &[(Mutation, &[By])] = &[
 ///
 /// Left out is what a rung has not: rung 0 has no hardware queues (RunsLost, NamesAnother). Then what it does not show
 /// each time: a fence's signal that a reset leaves unsaid may be said with the next one (ResetRaisesNothing, and
-/// ResumeRaisesNothing on rung 2), and a queue of the kernel's may have nothing left to go on with (RunsLost on rungs 1 and 2).
-/// And what takes a case's whole patience to show (AdapterNamesPacket on rung 0).
+/// ResumeRaisesNothing on rung 2), and a queue of the kernel's may have nothing left to go on with (RunsLost on rungs 1
+/// and 2). And what takes a case's whole patience to show (AdapterNamesPacket on rung 0).
 const BELOW: &[(Mutation, &str, &[u32])] = &[
     (KeepsAborted, "TE-43", &[0, 1, 2]),
     (ResumeRaisesNothing, "TE-44", &[1]),
