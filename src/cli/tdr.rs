@@ -36,8 +36,8 @@ pub struct Arguments {
 /// The jobs by their names, for the help.
 fn names() -> String {
     let line = |job: &Job| {
-        let mark = if job.portable.is_ok() { "" } else { " *" };
-        format!("\n  {:15}{}{mark}", job.id, job.name)
+        let id = if job.portable.is_ok() { job.id.to_owned() } else { format!("{} *", job.id) };
+        format!("\n  {id:15}{}", job.name)
     };
     let why = "\n\n* has no part that runs on Windows, too (`cargo make tdr`): --list says why".to_owned();
     std::iter::once("Jobs:".to_owned()).chain(JOBS.iter().map(line)).chain([why]).collect()
