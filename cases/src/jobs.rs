@@ -10,10 +10,10 @@ mod table;
 
 pub use hang::Loop;
 pub(crate) use hang::until;
+pub(crate) use play::{ACTIVE, is_over};
 pub use table::{JOBS, REQUIREMENT};
 
 use crate::System;
-use anyhow::Result;
 
 /// A job.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub struct Job {
     pub kit: &'static [&'static str],
     /// What the kit's page says of when they pass.
     pub published: &'static str,
-    /// What of it runs on Windows, too.
-    pub portable: Option<&'static Portable>,
+    /// What of it runs on Windows, too; or why nothing does.
+    pub portable: Result<&'static Portable, &'static str>,
 }
 
 /// A job can say nothing, since the machine kept this thread from a processor for as long as `TdrDelay`.
@@ -54,11 +54,11 @@ pub struct Portable {
     pub needs: (&'static str, u32),
     /// Resets that it brings about.
     pub resets: u64,
-    /// It asks the OS for resets (`D3DKMT_ESCAPE_TDRDBGCTRL`), of which the last is the adapter's, and every process on
-    /// the adapter loses its devices: for machines of a laboratory.
+    /// It asks the OS for resets (`D3DKMT_ESCAPE_TDRDBGCTRL`), the adapter's among them, by which every process on the
+    /// adapter loses its devices: for machines of a laboratory.
     pub forces: bool,
     /// Plays it; an error is [`TooBusy`] where it can say nothing.
-    pub play: fn(&dyn System) -> Result<()>,
+    pub play: fn(&dyn System) -> anyhow::Result<()>,
 }
 
 impl Portable {

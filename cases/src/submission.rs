@@ -143,6 +143,14 @@ pub const CASES: &[Case] = &[
     ),
     case("DB-68", "fp_queue_resize: rings grow and shrink under load, and behind a wait", RESIZE, 3, driver::resize),
     case(
+        "DB-72",
+        "fp_queue_recreate: the same way of submission, and through the kernel; progress begins again; of a lost \
+                device it is refused, and another device works",
+        "User-mode work submission, Residency model (destroyed and made again by user mode), cleanup_fallback",
+        0,
+        driver::recreated,
+    ),
+    case(
         "RP-01",
         "a ring, or its control words, that is not resident: no doorbell is made",
         RESIDENCY,

@@ -24,7 +24,7 @@ pub(crate) mod regions;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 pub use contiguous::ContiguousRequest;
 pub use host::{PAGE_SIZE, Rights};
@@ -50,6 +50,8 @@ pub(crate) struct Memory {
     pub(crate) mdls: mdl::MdlTable,
     /// Allocations until one fails; 0: none will.
     fail_in: AtomicU64,
+    /// The thread whose allocations count for that, by an address of its own; 0: all threads' do.
+    fails_on: AtomicUsize,
     /// Whether there are no system addresses for MDLs left.
     no_addresses: AtomicBool,
 }
@@ -61,6 +63,7 @@ impl Memory {
             regions: Regions::default(),
             mdls: mdl::MdlTable::default(),
             fail_in: AtomicU64::new(0),
+            fails_on: AtomicUsize::new(0),
             no_addresses: AtomicBool::new(false),
         }
     }
@@ -83,6 +86,10 @@ impl Memory {
     /// Whether the allocation that is about to be made must fail.
     pub(crate) fn must_fail(&self) -> bool {
         if self.fail_in.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        let on = self.fails_on.load(Ordering::Relaxed);
+        if on != 0 && on != own_address() {
             return false;
         }
         let count = |left: u64| left.checked_sub(1);
@@ -119,10 +126,28 @@ impl Drop for Memory {
     }
 }
 
+/// An address that no other thread has.
+fn own_address() -> usize {
+    thread_local! {
+        static HERE: u8 = const { 0 };
+    }
+    HERE.with(|here| core::ptr::from_ref(here).addr())
+}
+
 impl Machine {
     /// Lets the `nth` allocation from now on fail: pool, contiguous memory, pages, MDLs, mappings alike. 1 is the next
     /// one; 0 switches it off.
     pub fn fail_allocation(&self, nth: u64) {
+        self.memory.fails_on.store(0, Ordering::Relaxed);
+        self.memory.fail_in.store(nth, Ordering::Relaxed);
+    }
+
+    /// As [`fail_allocation`](Self::fail_allocation), of the calling thread's allocations: what other threads allocate
+    /// meanwhile neither fails nor counts.
+    pub fn fail_own_allocation(&self, nth: u64) {
+        // Switched off while it changes.
+        self.memory.fail_in.store(0, Ordering::Relaxed);
+        self.memory.fails_on.store(own_address(), Ordering::Relaxed);
         self.memory.fail_in.store(nth, Ordering::Relaxed);
     }
 

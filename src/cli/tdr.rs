@@ -35,8 +35,12 @@ pub struct Arguments {
 
 /// The jobs by their names, for the help.
 fn names() -> String {
-    let line = |job: &Job| format!("\n  {:15}{}", job.id, job.name);
-    std::iter::once("Jobs:".to_owned()).chain(JOBS.iter().map(line)).collect()
+    let line = |job: &Job| {
+        let id = if job.portable.is_ok() { job.id.to_owned() } else { format!("{} *", job.id) };
+        format!("\n  {id:15}{}", job.name)
+    };
+    let why = "\n\n* has no part that runs on Windows, too (`cargo make tdr`): --list says why".to_owned();
+    std::iter::once("Jobs:".to_owned()).chain(JOBS.iter().map(line)).chain([why]).collect()
 }
 
 /// What is known of a job.
@@ -50,12 +54,14 @@ struct About {
     kit: &'static [&'static str],
     /// What the kit's page says of when they pass.
     published: &'static str,
+    /// Why no part of it runs on Windows, too; nothing where one does.
+    over_the_model_alone: Option<&'static str>,
 }
 
 impl About {
     fn of(job: &Job) -> Self {
-        let Job { id, name, criterion, source, kit, published, .. } = *job;
-        Self { id, name, criterion, source, kit, published }
+        let Job { id, name, criterion, source, kit, published, portable } = *job;
+        Self { id, name, criterion, source, kit, published, over_the_model_alone: portable.err() }
     }
 }
 

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `bi.rs` | records, flags, handles |
+//! | `bi/every.rs` | flags and handles of what every rung has |
 //! | `bi/rings.rs` | arguments of rings and doorbells; queries |
 //! | `bi/hostile.rs` | hostile streams and addresses, memory that runs out |
 //! | `bi/crowd.rs` | what one process takes from all |
@@ -16,6 +17,7 @@
 
 mod at;
 mod crowd;
+mod every;
 mod gone;
 mod hogs;
 mod hostile;
@@ -29,14 +31,15 @@ use super::db::{RingQueue, Room, denied, joined, raw};
 use super::raw::Thunk;
 use super::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
+use every::Handles;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
 use wddm_abi::{
-    D3DKMT_CONNECT_DOORBELL, D3DKMT_CREATE_DOORBELL, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEHWQUEUE,
-    D3DKMT_CREATENATIVEFENCE, D3DKMT_DESTROY_DOORBELL, D3DKMT_GETNATIVEFENCELOGDETAIL, D3DKMT_HANDLE,
-    D3DKMT_NOTIFY_WORK_SUBMISSION, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
-    Plain,
+    D3DKMT_CONNECT_DOORBELL, D3DKMT_CREATE_DOORBELL, D3DKMT_CREATENATIVEFENCE, D3DKMT_DESTROY_DOORBELL,
+    D3DKMT_GETNATIVEFENCELOGDETAIL, D3DKMT_HANDLE, D3DKMT_NOTIFY_WORK_SUBMISSION, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE,
+    NTSTATUS, Plain,
 };
+use worker::Worker;
 
 pub(super) const CASES: &[Scenario] = &joined::<
     {
@@ -69,7 +72,7 @@ const OWN: &[Scenario] = &[
     Scenario { id: "BI-03", title: "records full of 0xA5: refused, and not written", source: STATUS, play: pattern },
     Scenario {
         id: "BI-04",
-        title: "each reserved bit of each flag word",
+        title: "each reserved bit of each flag word that the rung has",
         source: "D3DKMT_CREATE_DOORBELL_FLAGS, D3DDDI_CREATEHWQUEUEFLAGS, D3DKMT_CREATENATIVEFENCE, Reserved",
         play: flags,
     },
@@ -166,58 +169,63 @@ fn pattern(stage: &Stage) -> Played {
 fn flags(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let raw = raw(scene)?;
-        let t = raw.thunks;
         let room = Room::new(&raw)?;
-        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-        let bare = room.queue(0, true)?;
-        let (ring, control) = (room.memory(scene, 4096)?, room.memory(scene, 4096)?);
-        let before = reached(scene);
-        let refused =
-            |what: &str, bit: u32, status| same(&format!("{what}, bit {bit}"), status, STATUS_INVALID_PARAMETER);
-        for bit in 0..32 {
-            let mut fence = Raw::native_fence_record(room.device, 0);
-            fence.Flags.Value = 1 << bit;
-            refused("D3DKMT_CREATENATIVEFENCE", bit, raw.call(t.D3DKMTCreateNativeFence, &mut fence))?;
-            let mut connect = D3DKMT_CONNECT_DOORBELL::zeroed();
-            connect.hDoorbell = queue.bell.handle;
-            connect.Flags.Value = 1 << bit;
-            refused("D3DKMT_CONNECT_DOORBELL", bit, raw.call(t.D3DKMTConnectDoorbell, &mut connect))?;
-            let mut notify = D3DKMT_NOTIFY_WORK_SUBMISSION::zeroed();
-            notify.hDoorbell = queue.bell.handle;
-            notify.Flags.Value = 1 << bit;
-            refused("D3DKMT_NOTIFY_WORK_SUBMISSION", bit, raw.call(t.D3DKMTNotifyWorkSubmission, &mut notify))?;
-            let mut signal = D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU::zeroed();
-            let (handle, value) = (queue.queue.progress.handle, 1);
-            (signal.hDevice, signal.ObjectCount) = (room.device, 1);
-            (signal.ObjectHandleArray, signal.FenceValueArray) = (&raw const handle, &raw const value);
-            signal.Flags.Value = 1 << bit;
-            refused("D3DKMT_SIGNAL…FROMCPU", bit, raw.call(t.D3DKMTSignalSynchronizationObjectFromCpu, &mut signal))?;
-            let mut context = D3DKMT_CREATECONTEXTVIRTUAL::zeroed();
-            context.hDevice = room.device;
-            context.Flags.Value = 1 << bit;
-            if context.Flags.Reserved() != 0 {
-                refused("D3DKMT_CREATECONTEXTVIRTUAL", bit, raw.call(t.D3DKMTCreateContextVirtual, &mut context))?;
-            }
+        let worker = Worker::new(scene, "works", 0)?;
+        every::flags(scene, &raw, &room)?;
+        if stage.rung() >= 1 {
+            every::queue_flags(scene, &raw, &room)?;
         }
-        // Two flags are known.
-        for bit in 2..32 {
-            let mut data = Room::bell_data(ring.gpu, control.gpu);
-            let mut bell = Room::bell_record(bare.handle, ring.handle, control.handle, &mut data);
-            bell.Flags.Value = 1 << bit;
-            refused("D3DKMT_CREATE_DOORBELL", bit, raw.call(t.D3DKMTCreateDoorbell, &mut bell))?;
+        if stage.rung() >= 2 {
+            fence_flags(scene, &raw, &room)?;
         }
-        for bit in 0..32 {
-            let mut record = D3DKMT_CREATEHWQUEUE::zeroed();
-            record.hHwContext = bare.context;
-            record.Flags.Value = 1 << bit;
-            if record.Flags.Reserved() != 0 {
-                refused("D3DKMT_CREATEHWQUEUE", bit, raw.call(t.D3DKMTCreateHwQueue, &mut record))?;
-            }
+        if stage.rung() == 3 {
+            doorbell_flags(scene, &raw, &room)?;
         }
-        same("calls of the driver", reached(scene), before)?;
-        let progress = queue.submit_through(&[])?;
-        queue.wait(scene, progress)
+        worker.run(scene, &[])
     })
+}
+
+fn is_refused(what: &str, bit: u32, status: NTSTATUS) -> Played {
+    same(&format!("{what}, bit {bit}"), status, STATUS_INVALID_PARAMETER)
+}
+
+fn fence_flags(scene: &Scene, raw: &Raw, room: &Room<'_>) -> Played {
+    let before = reached(scene);
+    for bit in 0..32 {
+        let mut fence = Raw::native_fence_record(room.device, 0);
+        fence.Flags.Value = 1 << bit;
+        let status = raw.call(raw.thunks.D3DKMTCreateNativeFence, &mut fence);
+        is_refused("D3DKMT_CREATENATIVEFENCE", bit, status)?;
+    }
+    same("calls of the driver", reached(scene), before)
+}
+
+fn doorbell_flags(scene: &Scene, raw: &Raw, room: &Room<'_>) -> Played {
+    let t = raw.thunks;
+    let queue = RingQueue::connected(scene, room, 0, 4096)?;
+    let bare = room.queue(0, true)?;
+    let (ring, control) = (room.memory(scene, 4096)?, room.memory(scene, 4096)?);
+    let before = reached(scene);
+    for bit in 0..32 {
+        let mut connect = D3DKMT_CONNECT_DOORBELL::zeroed();
+        connect.hDoorbell = queue.bell.handle;
+        connect.Flags.Value = 1 << bit;
+        is_refused("D3DKMT_CONNECT_DOORBELL", bit, raw.call(t.D3DKMTConnectDoorbell, &mut connect))?;
+        let mut notify = D3DKMT_NOTIFY_WORK_SUBMISSION::zeroed();
+        notify.hDoorbell = queue.bell.handle;
+        notify.Flags.Value = 1 << bit;
+        is_refused("D3DKMT_NOTIFY_WORK_SUBMISSION", bit, raw.call(t.D3DKMTNotifyWorkSubmission, &mut notify))?;
+    }
+    // Two flags are known.
+    for bit in 2..32 {
+        let mut data = Room::bell_data(ring.gpu, control.gpu);
+        let mut bell = Room::bell_record(bare.handle, ring.handle, control.handle, &mut data);
+        bell.Flags.Value = 1 << bit;
+        is_refused("D3DKMT_CREATE_DOORBELL", bit, raw.call(t.D3DKMTCreateDoorbell, &mut bell))?;
+    }
+    same("calls of the driver", reached(scene), before)?;
+    let progress = queue.submit_through(&[])?;
+    queue.wait(scene, progress)
 }
 
 /// Every use of these handles must be refused: device, queue, doorbell, allocation, fence.
@@ -248,60 +256,80 @@ fn unusable(scene: &Scene, raw: &Raw, device: u32, queue: u32, doorbell: u32, al
     same("calls of the driver", reached(scene), before)
 }
 
-pub(super) fn foreign(stage: &Stage) -> Played {
+fn foreign(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let (one, two) = (raw(scene)?, raw(scene)?);
         let room = Room::new(&one)?;
-        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-        let fence = one.native_fence(room.device, 0)?.handle;
-        let (device, hw, bell) = (room.device, queue.queue.handle, queue.bell.handle);
-        let allocation = queue.ring.handle;
-        // The other process has nothing but its adapter.
-        unusable(scene, &two, device, hw, bell, allocation, fence).context("another process's")?;
-        // Right process, wrong types.
-        unusable(scene, &one, fence, device, hw, bell, allocation).context("of other types")?;
-        unusable(scene, &one, bell, allocation, fence, device, hw).context("of other types")?;
+        let handles = Handles::new(stage, &room)?;
+        handles.are_unusable(scene, &two).context("another process's")?;
+        for turned in handles.turned() {
+            turned.are_unusable(scene, &one).context("of other types")?;
+        }
         // Right type, another device's.
         let other = Room::new(&one)?;
-        let bare = other.queue(0, true)?;
-        let mut data = Room::bell_data(queue.ring.gpu, queue.control.gpu);
-        let mut record = Room::bell_record(bare.handle, queue.ring.handle, queue.control.handle, &mut data);
-        same(
-            "another device's rings",
-            one.call(one.thunks.D3DKMTCreateDoorbell, &mut record),
-            STATUS_INVALID_PARAMETER,
-        )?;
-        let progress = queue.submit_through(&[])?;
-        queue.wait(scene, progress)
+        denied("another device's allocation", other.destroy(handles.allocation()), STATUS_INVALID_PARAMETER)?;
+        if stage.rung() == 3 {
+            foreign_rings(scene, &one, &two)?;
+        }
+        // What all of it named is as it was.
+        handles.destroy(&one)
     })
+}
+
+fn foreign_rings(scene: &Scene, one: &Raw, two: &Raw) -> Played {
+    let room = Room::new(one)?;
+    let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+    let fence = one.native_fence(room.device, 0)?.handle;
+    let (device, hw, bell) = (room.device, queue.queue.handle, queue.bell.handle);
+    let allocation = queue.ring.handle;
+    // The other process has nothing but its adapter.
+    unusable(scene, two, device, hw, bell, allocation, fence).context("another process's")?;
+    // Right process, wrong types.
+    unusable(scene, one, fence, device, hw, bell, allocation).context("of other types")?;
+    unusable(scene, one, bell, allocation, fence, device, hw).context("of other types")?;
+    // Right type, another device's.
+    let other = Room::new(one)?;
+    let bare = other.queue(0, true)?;
+    let mut data = Room::bell_data(queue.ring.gpu, queue.control.gpu);
+    let mut record = Room::bell_record(bare.handle, queue.ring.handle, queue.control.handle, &mut data);
+    same("another device's rings", one.call(one.thunks.D3DKMTCreateDoorbell, &mut record), STATUS_INVALID_PARAMETER)?;
+    let progress = queue.submit_through(&[])?;
+    queue.wait(scene, progress)
 }
 
 fn destroyed(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;
-        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-        let progress = queue.submit_through(&[])?;
-        queue.wait(scene, progress)?;
-        let fence = raw.native_fence(room.device, 0)?.handle;
-        raw.destroy_fence(fence)?;
-        denied("the fence, again", raw.destroy_fence(fence), STATUS_INVALID_PARAMETER)?;
-        queue.destroy_bell()?;
-        denied("the doorbell, again", queue.destroy_bell(), STATUS_INVALID_PARAMETER)?;
-        denied("connecting it", queue.connect(), STATUS_INVALID_PARAMETER)?;
-        denied("notifying", queue.notify(), STATUS_INVALID_PARAMETER)?;
-        room.destroy_queue(queue.queue.handle)?;
-        denied("the queue, again", room.destroy_queue(queue.queue.handle), STATUS_INVALID_PARAMETER)?;
-        // The fence of a queue went with it.
-        denied("its fence", raw.destroy_fence(queue.queue.progress.handle), STATUS_INVALID_PARAMETER)?;
-        raw.destroy_device(room.device)?;
-        let (device, hw, bell) = (room.device, queue.queue.handle, queue.bell.handle);
-        unusable(scene, &raw, device, hw, bell, queue.ring.handle, fence)?;
+        let handles = Handles::new(stage, &room)?;
+        handles.destroy(&raw)?;
+        handles.are_unusable(scene, &raw)?;
         // Handles are not used again at once.
         let again: D3DKMT_HANDLE = raw.device()?;
-        ensure!(again != device, "the device's handle came back");
-        Ok(())
+        ensure!(again != room.device, "the device's handle came back");
+        if stage.rung() == 3 { destroyed_rings(scene, &raw) } else { Ok(()) }
     })
+}
+
+fn destroyed_rings(scene: &Scene, raw: &Raw) -> Played {
+    let room = Room::new(raw)?;
+    let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+    let progress = queue.submit_through(&[])?;
+    queue.wait(scene, progress)?;
+    let fence = raw.native_fence(room.device, 0)?.handle;
+    raw.destroy_fence(fence)?;
+    denied("the fence, again", raw.destroy_fence(fence), STATUS_INVALID_PARAMETER)?;
+    queue.destroy_bell()?;
+    denied("the doorbell, again", queue.destroy_bell(), STATUS_INVALID_PARAMETER)?;
+    denied("connecting it", queue.connect(), STATUS_INVALID_PARAMETER)?;
+    denied("notifying", queue.notify(), STATUS_INVALID_PARAMETER)?;
+    room.destroy_queue(queue.queue.handle)?;
+    denied("the queue, again", room.destroy_queue(queue.queue.handle), STATUS_INVALID_PARAMETER)?;
+    // The fence of a queue went with it.
+    denied("its fence", raw.destroy_fence(queue.queue.progress.handle), STATUS_INVALID_PARAMETER)?;
+    raw.destroy_device(room.device)?;
+    let (device, hw, bell) = (room.device, queue.queue.handle, queue.bell.handle);
+    unusable(scene, raw, device, hw, bell, queue.ring.handle, fence)
 }
 
 fn changed(stage: &Stage) -> Played {

@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `db.rs` | creation, connection, the rules about both |
+//! | `db/anew.rs` | queues of the user-mode driver that are made anew |
 //! | `db/idle.rs` | doorbells of idle engines |
 //! | `db/power.rs` | power components of engines |
 //! | `db/path.rs` | what a submission costs, last queued values, pages |
@@ -17,6 +18,7 @@
 //! | `db/priority.rs` | priorities that clients set |
 //! | `db/room.rs` | queues and doorbells without the user-mode driver |
 
+mod anew;
 mod crowd;
 mod idle;
 mod kernel;
@@ -70,7 +72,8 @@ pub(super) const CASES: &[Scenario] = &joined::<
     {
         let [pool, ring, schedule] = [pool::CASES.len(), ring::CASES.len(), schedule::CASES.len()];
         let [idle, power, kernel] = [idle::CASES.len(), power::CASES.len(), kernel::CASES.len()];
-        let more = path::CASES.len() + crowd::CASES.len() + resize::CASES.len() + priority::CASES.len();
+        let more =
+            anew::CASES.len() + path::CASES.len() + crowd::CASES.len() + resize::CASES.len() + priority::CASES.len();
         OWN.len() + pool + ring + schedule + kernel + idle + power + together::CASES.len() + more
     },
 >(&[
@@ -86,6 +89,7 @@ pub(super) const CASES: &[Scenario] = &joined::<
     crowd::CASES,
     resize::CASES,
     priority::CASES,
+    anew::CASES,
 ]);
 
 const OWN: &[Scenario] = &[

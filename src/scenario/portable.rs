@@ -105,7 +105,8 @@ impl Process for Inhabitant {
 
 /// Plays the portable part of a job, on a machine with what it needs.
 fn job(stage: &Stage, id: &str) -> Played {
-    let Portable { needs, resets, play, .. } = find(id).and_then(|job| job.portable).context("a portable part")?;
+    let job = find(id).context("a job")?;
+    let Portable { needs, resets, play, .. } = job.portable.map_err(anyhow::Error::msg)?;
     let setup = || Setup::default().quick_tdr().resets(*resets).setting(needs.0, needs.1);
     in_time(stage, setup, |scene, watch| {
         let played = play(&World { scene, needs: Some(*needs), delay: watch.delay });
@@ -160,6 +161,21 @@ pub(super) fn many(stage: &Stage) -> Played {
 /// Resets that are asked for.
 pub(super) fn forced(stage: &Stage) -> Played {
     job(stage, "preemption")
+}
+
+/// Each engine by itself.
+pub(super) fn claim(stage: &Stage) -> Played {
+    job(stage, "claim")
+}
+
+/// Packets that are taken off.
+pub(super) fn granularity(stage: &Stage) -> Played {
+    job(stage, "granularity")
+}
+
+/// Many resets that are asked for.
+pub(super) fn storm(stage: &Stage) -> Played {
+    job(stage, "storm")
 }
 
 #[cfg(test)]

@@ -13,9 +13,11 @@ const NEEDS: &[Need] = &[
         "WS-14", "WS-15", "WS-17", "WS-18", "WS-19", "WS-22", "DB-24", "DB-28", "XA-04", "XA-11", "CL-01",
         "CL-02", "CL-03", "CL-06", "CL-07", "CL-08", "CL-09", "CL-11", "CL-12", "CL-15", "CL-17", "CL-18",
         "BI-13", "BI-17", "BI-19", "BI-20", "BI-52",
-        "DB-71", "BI-14", "BI-15", "BI-18", "BI-21", "BI-41", "BI-42", "BI-47", "BI-48",
+        "DB-71", "DB-72", "BI-14", "BI-15", "BI-18", "BI-21", "BI-41", "BI-42", "BI-47", "BI-48",
     ]),
-    (0, "it is about paging, or calls that are refused before the driver is reached", &["WS-25", "BI-01", "BI-03"]),
+    (0, "it is about paging, or calls that are refused before the driver is reached: on each rung those that it has", &[
+        "WS-25", "BI-01", "BI-03", "BI-04", "BI-05", "BI-06",
+    ]),
     (0, "it is about fences and logs that the adapter is not asked for: it chooses its features itself", &[
         "NF-02", "LB-15", "XA-15", "XA-16",
     ]),
@@ -36,7 +38,7 @@ const NEEDS: &[Need] = &[
         "TE-30", "TE-31", "TE-41", "TE-42", "TE-12", "TE-26", "TE-27", "TE-33", "TE-34", "TE-35", "TE-36", "TE-43",
         "TE-66", "TE-50", "TE-51", "TE-52", "TE-53", "TE-71", "TE-72", "TE-73", "TE-74", "TE-76", "TE-78", "TE-79",
         "TE-81", "TE-83", "TE-84", "TE-85", "TE-86", "TE-93", "TE-94", "TE-95",
-        "TE-96",
+        "TE-96", "TE-97", "TE-98",
     ]),
     (0, "it resets the adapter, which every rung has", &[
         "TA-01", "TA-03", "TA-04", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13", "TE-45", "TE-75",
@@ -50,6 +52,7 @@ const NEEDS: &[Need] = &[
     ]),
     (0, "it asks for work and contexts, which every rung has", &[
         "TE-19", "TE-20", "TE-23", "TE-24", "TE-32", "TE-61", "TE-62", "TE-63", "TE-64", "TE-65",
+        "TE-87", "TE-88", "TE-89",
     ]),
     (1, "it makes hardware queues, or contexts for them", &[
         "TE-14", "TE-15", "TE-16", "TE-44", "TE-46", "TE-47", "TE-80", "TE-82", "TE-90", "TE-91",
@@ -79,8 +82,8 @@ const NEEDS: &[Need] = &[
         "DB-29", "DB-30", "DB-32", "DB-33", "DB-34", "DB-35", "DB-37", "DB-38", "DB-39", "DB-40", "DB-41", "DB-42",
         "DB-43", "DB-44",
         "DB-61", "DB-62", "DB-63", "DB-64", "DB-65", "DB-66", "DB-67", "DB-68", "DB-69", "DB-70", "DB-45", "DB-46",
-        "DB-47",
-        "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-04", "BI-05", "BI-06", "BI-09",
+        "DB-47", "DB-73",
+        "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-09",
         "BI-10", "BI-11", "BI-43", "BI-45", "BI-46", "BI-49", "BI-50", "BI-53", "BI-54", "ST-67", "ST-90", "DD-05",
         "DD-07",
         "DD-14", "DD-16", "DD-18", "DD-20", "DD-21",

@@ -5,6 +5,7 @@
 //! | `te.rs` | the cases, and what they share |
 //! | `te/hog.rs` | a client whose packets run until it ends them |
 //! | `te/packets.rs` | packet nodes: the calling sequence, what is aborted, what comes back |
+//! | `te/halves.rs` | what may come between two steps of a recovery |
 //! | `te/late.rs` | packets that end between the snapshot and the reset |
 //! | `te/long.rs` | packets that take long, and preemption |
 //! | `te/unaffected.rs` | packets that a reset does not affect |
@@ -44,6 +45,7 @@ mod dependents;
 mod failed;
 mod faulted;
 pub(super) mod faults;
+mod halves;
 pub(super) mod hardware;
 pub(super) mod held;
 pub(super) mod hog;
@@ -511,6 +513,19 @@ pub(super) const CASES: &[Scenario] = &[
         play: paging::short_slice,
     },
     Scenario {
+        id: "TE-97",
+        title: "a DPC that was queued when the DPCs are flushed: the reset is prepared when it is over",
+        source: "TDR changes in Windows 8, step 5",
+        play: halves::flushed,
+    },
+    Scenario {
+        id: "TE-98",
+        title: "a packet ends as the scheduler notes what it knows: it is noted as outstanding and reset, or counts as \
+                completed, and never both",
+        source: "TDR changes in Windows 8, step 3 (one step at the device's level)",
+        play: halves::at_once,
+    },
+    Scenario {
         id: "TE-63",
         title: "the portable part of the kit's job of a long packet with a timeout",
         source: "WHLK, Long Running packet (TDR)",
@@ -527,6 +542,24 @@ pub(super) const CASES: &[Scenario] = &[
         title: "the portable part of the kit's job of timeouts that are asked for",
         source: "WHLK, Simulate Preemption TDR",
         play: portable::forced,
+    },
+    Scenario {
+        id: "TE-87",
+        title: "the portable part of the kit's job of the claim of resets by engine",
+        source: "WHLK, Validate WDDM1.2 drivers say they support per engine resets; D3DKMT_WDDM_1_2_CAPS",
+        play: portable::claim,
+    },
+    Scenario {
+        id: "TE-88",
+        title: "the portable part of the kit's job of preemption's granularity",
+        source: "WHLK, Preempt; D3DKMT_WDDM_1_2_CAPS, PreemptionCaps",
+        play: portable::granularity,
+    },
+    Scenario {
+        id: "TE-89",
+        title: "the portable part of the storm of resets",
+        source: "IGT, gt-reset-stress; D3DKMT_TDRDBGCTRLTYPE",
+        play: portable::storm,
     },
 ];
 

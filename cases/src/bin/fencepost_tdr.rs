@@ -67,8 +67,9 @@ mod program {
 
     /// What a job came to: a word, and why.
     fn played(job: &Job, windows: &Windows, forces: bool) -> (&'static str, String) {
-        let Some(part) = job.portable else {
-            return ("skip", "it looks at the driver's side, which the model alone shows: ./x tdr".to_owned());
+        let part = match job.portable {
+            Ok(part) => part,
+            Err(why) => return ("skip", format!("over the model alone (./x tdr): {why}")),
         };
         if part.forces && !forces {
             return ("skip", "it asks for resets: --force-resets".to_owned());
@@ -93,8 +94,9 @@ mod program {
         println!("{REQUIREMENT}");
         if arguments.list {
             for Job { id, name, criterion, source, kit, published, portable } in jobs {
-                let part = if portable.is_some() { "portable" } else { "over the model alone" };
+                let part = portable.map_or("over the model alone", |_| "portable");
                 println!("{id:14}{name} ({part})\n      {criterion}\n      {source}");
+                portable.err().iter().for_each(|why| println!("      over the model alone: {why}"));
                 kit.iter().for_each(|name| println!("      kit: {name}"));
                 println!("      published: {published}");
             }

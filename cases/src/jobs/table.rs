@@ -27,7 +27,7 @@ pub const JOBS: &[Job] = &[
         source: "TDR changes in Windows 8, TDR DDI and requirements",
         kit: &["TDR2 - Scheduler WLK Validate WDDM1.2 drivers say they support per engine resets"],
         published: NAME_ALONE,
-        portable: None,
+        portable: Ok(&play::CLAIM),
     },
     Job {
         id: "two-device",
@@ -37,7 +37,7 @@ pub const JOBS: &[Job] = &[
         source: "WHLK, TDR2, Standard Two Device Test; TDR changes in Windows 8, calling sequence",
         kit: &["TDR2 - Standard Two Device Test Graphics (Uninterrupted when another app TDRs)"],
         published: NAME_ALONE,
-        portable: Some(&play::TWO_DEVICES),
+        portable: Ok(&play::TWO_DEVICES),
     },
     Job {
         id: "long-no-tdr",
@@ -49,7 +49,7 @@ pub const JOBS: &[Job] = &[
             "TDR2 - Long Running Graphics Packet Expect NO TDR (Interactive - win7)",
         ],
         published: VARIANTS,
-        portable: Some(&play::LONG),
+        portable: Ok(&play::LONG),
     },
     Job {
         id: "long-tdr",
@@ -63,14 +63,15 @@ pub const JOBS: &[Job] = &[
             "TDR2 - Long Running Graphics Packet Expect TDR (NonInteractive - win8)",
         ],
         published: VARIANTS,
-        portable: Some(&play::TOO_LONG),
+        portable: Ok(&play::TOO_LONG),
     },
     Job {
         id: "police-ddi",
         name: "Long Running Packet (PoliceDdi)",
         criterion: "no function of the driver takes longer than 250 ms; a reset that fails since its engine never \
-                    answers takes longer, and less than TdrDdiDelay",
-        source: "WHLK, TDR2, PoliceDdi variants (the threshold)",
+                    answers takes longer, and less than TdrDdiDelay; as the system stops, a function that keeps the \
+                    scheduler for good is named",
+        source: "WHLK, TDR2, PoliceDdi variants (the threshold); Testing and debugging TDR, TdrDdiDelay",
         kit: &[
             "TDR2 - Long Running Compute Packet Expect NO TDR (Interactive - win7, PoliceDdi)",
             "TDR2 - Long Running Compute Packet Expect TDR (PoliceDdi)",
@@ -80,7 +81,7 @@ pub const JOBS: &[Job] = &[
             "TDR2 - Long Running Graphics Packet Expect TDR (PoliceDdi, NonInteractive)",
         ],
         published: VARIANTS,
-        portable: None,
+        portable: Err("user mode does not see how long a function of the driver takes, nor can it keep one"),
     },
     Job {
         id: "large-payload",
@@ -92,7 +93,7 @@ pub const JOBS: &[Job] = &[
             "TDR2 - Large Payload Penalty Graphics Application Test",
         ],
         published: NAME_ALONE,
-        portable: Some(&play::MANY),
+        portable: Ok(&play::MANY),
     },
     Job {
         id: "lockout",
@@ -107,7 +108,9 @@ pub const JOBS: &[Job] = &[
             "TDR2 - Multiple TDR Graphics Lockout and Recovery Test (NULL Adapter)",
         ],
         published: NAME_ALONE,
-        portable: None,
+        portable: Err(
+            "the process that is to be blocked is the program that plays the jobs, and one reset of the adapter too many stops the machine",
+        ),
     },
     Job {
         id: "preemption",
@@ -117,7 +120,7 @@ pub const JOBS: &[Job] = &[
         kit: &["SimulatePreemption TDR"],
         published: "the kit's page says that its content is not available yet; 2 minutes expected, 120 at most; its requirement is \
                     Device.Graphics.AdapterBase.SubsystemResettable",
-        portable: Some(&play::FORCED),
+        portable: Ok(&play::FORCED),
     },
     Job {
         id: "granularity",
@@ -126,7 +129,7 @@ pub const JOBS: &[Job] = &[
         source: "WHLK, Preempt; DXGK_DRIVERCAPS, PreemptionCaps",
         kit: &[],
         published: "the kit's job is public by its name alone; no page of it was found",
-        portable: None,
+        portable: Ok(&play::GRANULARITY),
     },
     Job {
         id: "escalation",
@@ -135,7 +138,7 @@ pub const JOBS: &[Job] = &[
         source: "TDR changes in Windows 8, failure and recovery",
         kit: &[],
         published: NOT_THE_KITS,
-        portable: None,
+        portable: Err("no call of user mode makes a reset of an engine fail, or has it take a paging packet along"),
     },
     Job {
         id: "storm",
@@ -144,6 +147,6 @@ pub const JOBS: &[Job] = &[
         source: "IGT, gt-reset-stress",
         kit: &[],
         published: NOT_THE_KITS,
-        portable: None,
+        portable: Ok(&play::STORM),
     },
 ];

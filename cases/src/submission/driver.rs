@@ -1,7 +1,7 @@
 //! Cases by the user-mode driver.
 
 use crate::client::{Device, Refused};
-use crate::jobs::until;
+use crate::jobs::{ACTIVE, is_over, until};
 use crate::room::same;
 use crate::{Process, System};
 use anyhow::{Result, anyhow, ensure};
@@ -241,6 +241,53 @@ pub fn resize(system: &dyn System) -> Result<()> {
         let kernel = device.queue(0, 4096, FP_QUEUE_KERNEL_MODE, 0)?;
         refused("of a kernel-mode queue", kernel.resize(8192), STATUS_NOT_SUPPORTED)
     })
+}
+
+/// Where nothing is mapped.
+const NOWHERE: u64 = 0x7F00_0000_0000;
+
+pub fn recreated(system: &dyn System) -> Result<()> {
+    let patience = Some(system.patience());
+    let process = system.process("client", false)?;
+    let adapter = process.adapter();
+    let device = adapter.device()?;
+    let (queue, memory) = (device.queue(0, 4096, 0, 0)?, device.allocate(FP_KIND_SYSTEM, 4096, 0)?);
+    let (at, mode) = (memory.gpu_va()?, queue.info()?.mode);
+    // Through the kernel: on rung 3 another way than the queue's own.
+    let kernel = if mode == FP_MODE_USER { FP_MODE_KERNEL } else { mode };
+    let mut stored = 0;
+    for (flags, want, times) in [(0, mode, 3), (FP_QUEUE_KERNEL_MODE, kernel, 4), (0, mode, 200)] {
+        refused("an unknown flag", queue.recreate(1 << 31), STATUS_INVALID_PARAMETER)?;
+        queue.recreate(flags)?;
+        same("how it submits", queue.info()?.mode, want)?;
+        same("progress of a queue that is made anew", queue.progress()?, (0, 0))?;
+        for number in 1..=times {
+            stored += 1;
+            same("a progress value", queue.run(|list| list.store(at, stored))?, number)?;
+        }
+        queue.wait(0, patience)?;
+        same("progress", queue.progress()?, (times, times))?;
+        same("memory", memory.read_u64(0)?, stored)?;
+    }
+    let bad = adapter.device()?;
+    let (lost, beside) = (bad.queue(0, 4096, 0, 0)?, bad.queue(0, 4096, FP_QUEUE_KERNEL_MODE, 0)?);
+    // Where the end of a list is a call of its own, that may find the device lost.
+    let _refused = lost.run(|list| list.store(NOWHERE, 1));
+    until("the loss of the device", system.patience(), || Ok(bad.state()?.execution != ACTIVE))?;
+    for queue in [&lost, &beside] {
+        is_over(queue, system.patience())?;
+    }
+    // The device beside it is as it was; and there is another in its place.
+    queue.recreate(0)?;
+    for device in [&device, &adapter.device()?] {
+        let next = device.queue(0, 4096, 0, 0)?;
+        let page = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
+        let to = page.gpu_va()?;
+        next.run(|list| list.store(to, 5))?;
+        next.wait(0, patience)?;
+        same("memory", page.read_u64(0)?, 5)?;
+    }
+    Ok(())
 }
 
 pub fn cpu_waits(system: &dyn System) -> Result<()> {

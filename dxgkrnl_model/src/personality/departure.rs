@@ -33,6 +33,8 @@ departures! {
     TakesAllBehind,
     /// Step 1: no preemption is tried.
     NoPreemption,
+    /// Step 3: what is known of the engine is noted, and its interrupts are ignored from a later moment on.
+    NotesFirst,
     /// Step 3: interrupts of the engine that timed out count.
     HearsTheEngine,
     /// Step 3: interrupts of other engines are ignored as well.

@@ -284,7 +284,16 @@ fn leave_alone(adapter: &Adapter, node: &Node) {
 /// nothing is with the driver and `anyway` is false.
 pub(super) fn freeze(adapter: &Adapter, node: &Node, anyway: bool) -> Snapshot {
     let snapshot = || node.packet.snapshot(anyway);
-    crate::interrupt::synchronize(adapter, snapshot).unwrap_or_else(snapshot)
+    let frozen = || crate::interrupt::synchronize(adapter, snapshot).unwrap_or_else(snapshot);
+    if adapter.personality().departs(Departure::NotesFirst) {
+        let note = || node.packet.note();
+        let noted = crate::interrupt::synchronize(adapter, note).unwrap_or_else(note);
+        // A twentieth of a second.
+        adapter.kernel().delay_execution(-500_000);
+        frozen();
+        return noted;
+    }
+    frozen()
 }
 
 /// Judges LastAbortedFenceId by what was known before the reset. Returns whether it names a packet, or the last that

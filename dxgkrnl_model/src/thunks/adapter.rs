@@ -6,9 +6,9 @@ use wddm_abi::{
     D3DKMT_ADAPTERINFO, D3DKMT_ADAPTERTYPE, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3,
     D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_ISFEATUREENABLED, D3DKMT_NODEMETADATA, D3DKMT_OPENADAPTERFROMLUID,
     D3DKMT_QUERY_DEVICE_IDS, D3DKMT_QUERYADAPTERINFO, D3DKMT_QUERYSTATISTICS, D3DKMT_SEGMENTSIZEINFO,
-    D3DKMT_TDRDBGCTRL_ESCAPE, D3DKMT_TDRDBGCTRLTYPE, D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_2_9_CAPS, D3DKMT_WDDM_3_1_CAPS,
-    DXGK_FEATURE_ID, DXGK_QUERYADAPTERINFOTYPE, DXGKARG_ESCAPE, KMTQUERYADAPTERINFOTYPE, LUID, NTSTATUS, Plain,
-    ntstatus,
+    D3DKMT_TDRDBGCTRL_ESCAPE, D3DKMT_TDRDBGCTRLTYPE, D3DKMT_WDDM_1_2_CAPS, D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_2_9_CAPS,
+    D3DKMT_WDDM_3_1_CAPS, DXGK_FEATURE_ID, DXGK_QUERYADAPTERINFOTYPE, DXGKARG_ESCAPE, KMTQUERYADAPTERINFOTYPE, LUID,
+    NTSTATUS, Plain, ntstatus,
 };
 
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
@@ -137,6 +137,13 @@ fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
             }
             capture::store(address, output.bytes())?;
             DONE
+        }
+        // Chosen: a driver that only renders is asked the same by either type.
+        Type::KMTQAITYPE_WDDM_1_2_CAPS | Type::KMTQAITYPE_WDDM_1_2_CAPS_RENDER => {
+            let mut answer = D3DKMT_WDDM_1_2_CAPS::zeroed();
+            answer.PreemptionCaps = caps.driver.PreemptionCaps;
+            answer.set_SupportPerEngineTDR(caps.has_engine_reset());
+            give(address, size, &answer)
         }
         Type::KMTQAITYPE_WDDM_2_7_CAPS => {
             let enabled =

@@ -375,9 +375,18 @@ impl PacketNode {
             state.frozen = true;
             state.taken_by_reset = state.taken;
         }
+        self.noted(&state)
+    }
+
+    /// What a reset is to know of the node, as it is now; its interrupts count all the same.
+    pub(crate) fn note(&self) -> Snapshot {
+        self.noted(&self.state.lock())
+    }
+
+    fn noted(&self, state: &State) -> Snapshot {
         Snapshot {
             completed: state.last_completed,
-            submitted: self.last_submitted(&state),
+            submitted: self.last_submitted(state),
             outstanding: state.flights.iter().map(|packet| packet.id).collect(),
         }
     }

@@ -137,6 +137,24 @@ fn the_nth_allocation_fails() {
 }
 
 #[test]
+fn what_other_threads_allocate_does_not_count_where_the_own_is_to_fail() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    kernel.fail_own_allocation(2);
+    let machine = kernel.arc();
+    let other = std::thread::spawn(move || {
+        let _in = machine.enter();
+        (0..4).all(|_| machine.allocate_pool(POOL_FLAG_NON_PAGED, 8, TAG).is_some())
+    });
+    assert!(other.join().unwrap());
+    assert_eq!(kernel.allocations_until_failure(), 2);
+    assert!(kernel.allocate_pool(POOL_FLAG_NON_PAGED, 8, TAG).is_some());
+    assert!(kernel.allocate_pool(POOL_FLAG_NON_PAGED, 8, TAG).is_none());
+    kernel.fail_own_allocation(0);
+    assert!(kernel.allocate_pool(POOL_FLAG_NON_PAGED, 8, TAG).is_some());
+}
+
+#[test]
 fn guard_pages_put_the_end_at_a_trap() {
     let pool = PoolOptions { guard_pages: true, ..PoolOptions::default() };
     let kernel = Kernel::new(KernelConfig { pool, ..KernelConfig::collecting() });

@@ -1,9 +1,11 @@
-//! Cases whose work is to be shorter than TdrDelay, by how long it really ran.
+//! Cases whose work is to be shorter than TdrDelay, by how long it really ran, and by how long the machine kept their
+//! threads from its processors.
 
 use super::super::{Played, Scene, Setup, Stage};
 use anyhow::Context;
 use dxgkrnl_model::personality::MS;
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// TdrDelay in milliseconds, each where work took too long for the one before.
@@ -35,9 +37,32 @@ impl Watch {
     }
 }
 
-/// Plays a case that says something only where its work ends before TdrDelay is over: where the machine kept this
-/// thread from ending it, again with a longer TdrDelay. What fails though all work was in time fails, and so does what
-/// fails with the last TdrDelay.
+/// For how long each thread of this process has waited for a processor while it could have run, by its number. Empty
+/// where the kernel does not count that.
+///
+/// Source: Documentation/scheduler/sched-stats.rst, `/proc/<pid>/schedstat`: the second number, in nanoseconds.
+fn waits() -> BTreeMap<String, Duration> {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return BTreeMap::new() };
+    let wait = |task: std::fs::DirEntry| {
+        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
+        let waited = text.split_whitespace().nth(1)?.parse().ok()?;
+        Some((task.file_name().into_string().ok()?, Duration::from_nanos(waited)))
+    };
+    tasks.flatten().filter_map(wait).collect()
+}
+
+/// Whether the threads of this process have waited for a processor for as long as `limit` in all since `before`: by so
+/// much what one hands on to the next may have come later.
+fn were_kept(before: &BTreeMap<String, Duration>, limit: Duration) -> bool {
+    let since =
+        |(thread, now): (&String, &Duration)| now.saturating_sub(before.get(thread).copied().unwrap_or_default());
+    waits().iter().map(since).sum::<Duration>() >= limit
+}
+
+/// Plays a case that says something only where its work ends before TdrDelay is over, or where the driver's threads,
+/// the model's and the GPU's do what they must within TdrDelay: where the machine kept the case's thread from ending
+/// its work, or the threads of this process from a processor for as long as TdrDelay in all, again with a longer
+/// TdrDelay. What fails though they were not kept fails, and so does what fails with the last TdrDelay.
 pub(in super::super) fn in_time(
     stage: &Stage,
     setup: impl Fn() -> Setup,
@@ -47,7 +72,13 @@ pub(in super::super) fn in_time(
         let delay = Duration::from_millis(milliseconds);
         let watch = Watch { delay, since: Cell::new(Instant::now()), late: Cell::new(false) };
         let setup = setup().windows(|windows| windows.tdr.delay = milliseconds * MS);
-        let played = stage.play(setup, |scene| play(scene, &watch));
+        let played = stage.play(setup, |scene| {
+            let before = waits();
+            let played = play(scene, &watch);
+            // The GPU's threads end with the scene, which is judged behind that.
+            watch.late.set(watch.late.get() || were_kept(&before, delay));
+            played
+        });
         if played.is_ok() || !watch.late.get() || at + 1 == DELAYS.len() {
             return played.with_context(|| format!("TdrDelay {milliseconds} ms"));
         }

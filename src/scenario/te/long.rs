@@ -16,13 +16,13 @@ fn preemptions(scene: &Scene, node: u32) -> (usize, usize) {
 }
 
 /// Runs a packet for three TdrDelays, alone or beside short ones of another process.
-fn runs_long(scene: &Scene, node: u32, beside: bool) -> Played {
+fn runs_long(scene: &Scene, node: u32, beside: bool, delay: Duration) -> Played {
     let (raw, other) = (client(scene, "long")?, client(scene, "short")?);
     let (hog, other) = (Hog::new(scene, &raw, &[node])?, Hog::new(scene, &other, &[node])?);
     hog.spin(node, 0)?;
     hog.begins(scene, 0)?;
     // Three times TdrDelay; longer where the host lets nothing run.
-    let (begun, least, most) = (Instant::now(), Duration::from_millis(600), Duration::from_secs(20));
+    let (begun, least, most) = (Instant::now(), delay * 3, Duration::from_secs(20));
     let mut rounds = 0;
     let is_seen = |rounds| preemptions(scene, node).0 >= 2 && (!beside || rounds >= 2);
     while begun.elapsed() < least || (!is_seen(rounds) && begun.elapsed() < most) {
@@ -46,7 +46,7 @@ pub(super) fn preemptible(stage: &Stage) -> Played {
     let node = victim(stage);
     let setup = || Setup::default().quick_tdr().setting("PreemptInBuffers", 1);
     for beside in [false, true] {
-        stage.play(setup(), |scene| runs_long(scene, node, beside))?;
+        in_time(stage, setup, |scene, watch| runs_long(scene, node, beside, watch.delay))?;
     }
     Ok(())
 }
@@ -96,8 +96,8 @@ pub(super) fn refused_between(stage: &Stage) -> Played {
     let node = victim(stage);
     for (is_first, resets) in [(true, false), (false, false), (false, true)] {
         let comes_off = || Setup::default().quick_tdr().setting("PreemptInBuffers", 1);
-        let setup = if resets { super::stubborn().resets(1) } else { comes_off() };
-        stage.play(setup, |scene| {
+        let setup = || if resets { super::stubborn().resets(1) } else { comes_off() };
+        in_time(stage, setup, |scene, _| {
             let raws = [client(scene, "refused")?, client(scene, "long")?, client(scene, "short")?];
             let [refused, long, short] = [0, 1, 2].map(|at: usize| Hog::new(scene, &raws[at], &[node]));
             let (refused, long, short) = (refused?, long?, short?);

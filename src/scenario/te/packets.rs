@@ -6,7 +6,7 @@ use super::in_time::{Watch, in_time};
 use super::{Hog, aborted, client, is_lost, only_reset, packet_nodes, packet_resets, stubborn, victim};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{PacketEvent, Reason, Step, What};
-use dxgkrnl_model::personality::{Affinity, MS};
+use dxgkrnl_model::personality::{Affinity, SECOND};
 use std::mem::discriminant;
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::D3DKMT_DEVICEEXECUTION_STATE;
@@ -106,10 +106,11 @@ pub(super) fn spin(stage: &Stage) -> Played {
 pub(super) fn second_of_three(stage: &Stage) -> Played {
     let node = victim(stage);
     // Nothing is preempted before the timeout: the three are with the driver at once.
-    let setup = stubborn().windows(|windows| windows.preemption.slice = (100 * MS, 100 * MS)).resets(1);
-    stage.play(setup, |scene| {
+    let setup = || stubborn().windows(|windows| windows.preemption.slice = (20 * SECOND, 20 * SECOND)).resets(1);
+    in_time(stage, setup, |scene, watch| {
         let raws = [client(scene, "first")?, client(scene, "hangs")?, client(scene, "third")?];
         let hogs: Vec<_> = raws.iter().map(|raw| Hog::new(scene, raw, &[node])).collect::<Result<_, _>>()?;
+        watch.begin();
         hogs[0].spin(node, 0)?;
         hogs[0].begins(scene, 0)?;
         let first = last_submitted(&scene.adapter().packet_journal(node))?;
@@ -119,6 +120,7 @@ pub(super) fn second_of_three(stage: &Stage) -> Played {
         hogs[2].short(node, 0)?;
         scene.until("three packets with the driver", || Ok(given() == before + 2))?;
         hogs[0].end(0)?;
+        watch.end();
         is_lost(scene, &hogs[1])?;
         let recovery = only_reset(scene)?;
         let aborted = aborted(&recovery)?;

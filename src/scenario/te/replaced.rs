@@ -36,10 +36,12 @@ fn resets<R>(f: impl FnOnce(&mut Reset) -> R) -> R {
 }
 
 crate::decorate! {
-    /// An allocation fails in the driver's function.
+    /// An allocation of the driver's function fails. Those of other threads meanwhile do not count.
     short_of_memory: DxgkDdiResetFromTimeout(adapter: HANDLE) -> NTSTATUS {
         let nth = resets(|reset| reset.nth);
-        let fail = |nth| Machine::with_current(|machine| machine.inspect(|machine| machine.fail_allocation(nth)).is_some());
+        let fail = |nth| {
+            Machine::with_current(|machine| machine.inspect(|machine| machine.fail_own_allocation(nth)).is_some())
+        };
         fail(nth);
         let status = own!(DxgkDdiResetFromTimeout(adapter));
         let left = Machine::with_current(|machine| machine.map_or(0, Machine::allocations_until_failure));

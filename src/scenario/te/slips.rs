@@ -4,12 +4,14 @@ use super::super::db::{KernelQueue, Room};
 use super::super::{Played, Scene, Stage, same};
 use super::failed::cannot_reset_queues;
 use super::hardware::{recovered, works};
+use super::in_time::in_time;
 use super::{Hog, client, stubborn, victim};
 use anyhow::{Context, anyhow, ensure};
 use dxgkrnl_model::adapter::{Reason, What};
 use dxgkrnl_model::personality::Gate;
 use dxgkrnl_model::process::End;
 use gpu_wire::private::allocation_kind;
+use std::cell::RefCell;
 use std::time::Duration;
 
 /// Long enough for a thread that may go on to come to the driver's door.
@@ -26,19 +28,27 @@ pub(super) fn packets(stage: &Stage) -> Played {
 }
 
 fn play(stage: &Stage, pages: bool) -> Played {
-    let (node, submit, restart) = (victim(stage), Gate::default(), Gate::default());
-    submit.open(true);
-    let setup = stubborn().resets(2).with_driver(cannot_reset_queues).windows(|windows| {
-        windows.gates.submit = Some(submit.clone());
-        windows.gates.restart = Some(restart.clone());
-    });
-    stage.play(setup, |scene| {
+    let node = victim(stage);
+    let of_this_play = RefCell::new((Gate::default(), Gate::default()));
+    let setup = || {
+        let (submit, restart) = (Gate::default(), Gate::default());
+        submit.open(true);
+        of_this_play.replace((submit.clone(), restart.clone()));
+        stubborn().resets(2).with_driver(cannot_reset_queues).windows(|windows| {
+            windows.gates.submit = Some(submit);
+            windows.gates.restart = Some(restart);
+        })
+    };
+    in_time(stage, setup, |scene, watch| {
+        let (submit, restart) = of_this_play.borrow().clone();
         let (ended, beside) = (client(scene, "ends")?, client(scene, "beside")?);
         let (room, hog) = (Room::new(&ended)?, Hog::new(scene, &beside, &[node])?);
         let queue = KernelQueue::new(scene, &room, room.context(0)?)?;
         let other = Room::new(&beside)?;
         let allocation = other.create(allocation_kind::SYSTEM, 64 << 10)?;
         other.make_resident(scene, allocation)?;
+        // Before the thread that hands packets in would look for what makes no progress, it is to wait at the gate.
+        watch.begin();
         queue.spin(&room, 0, None, 1)?;
         queue.runs(scene, &ended)?;
         submit.open(false);
@@ -47,6 +57,7 @@ fn play(stage: &Stage, pages: bool) -> Played {
             hog.short(node, 0)?;
         }
         scene.until("a packet that is about to be handed in", || Ok(submit.came() == 1))?;
+        watch.end();
         std::thread::scope(|scope| -> Played {
             let ends = scope.spawn(|| ended.process.finish(End::Terminated));
             let came = scene.until("the middle of the reset", || Ok(restart.came() == 1));

@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(20);
 
 /// Holds the level of the device, as an interrupt routine does that is served, while `begin` is called and for a while
 /// behind it; then, with the level still held, `check`.
-fn held(scene: &Scene, begin: impl FnOnce() -> Played, check: impl FnOnce() -> Played) -> Played {
+pub(super) fn held(scene: &Scene, begin: impl FnOnce() -> Played, check: impl FnOnce() -> Played) -> Played {
     let (held, over) = (AtomicBool::new(false), AtomicBool::new(false));
     let hold = || {
         held.store(true, Ordering::Release);
