@@ -68,6 +68,14 @@ const TABLE: &[(Mutation, &[By])] = &[
     (NotifyBeforeValue, &[Cases(&["WS-02"]), Loom(&["fence_1_needs_the_value_before_the_decision"])]),
     // Doorbells.
     (NotesUnserved, &[Explorer]),
+    (RoundsBeginAnew, &[Engine("global::ringing_without_an_end_leaves_no_queue_out")]),
+    (
+        KeepsTheTurn,
+        &[
+            Cases(&["DB-37"]),
+            Engine("global::queues_that_always_have_work_have_turns_one_after_the_other"),
+        ],
+    ),
     (NoLastLook, &[Cases(&["DB-43"]), Explorer]),
     // Monitored values and interrupts.
     (AcknowledgesLate, &[Explorer]),

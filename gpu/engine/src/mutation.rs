@@ -39,6 +39,7 @@
 //!   between two of its looks, the engine alone knows.
 //! - [`Mutation::ResumesOne`], [`Mutation::KeepsRing`], [`Mutation::RunsInF1`]: which queues an engine is told to look
 //!   at, and where, lies between driver and GPU.
+//! - [`Mutation::RoundsBeginAnew`], [`Mutation::KeepsTheTurn`]: which queue an engine looks at next, and which it runs.
 //! - [`Mutation::FencesRunBack`]: the last fence that was submitted shows in debug information alone.
 //!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
@@ -218,4 +219,8 @@ gpu_word::mutations! {
     LeavesUnlooked = 161,
     /// A device that is destroyed leaves its doorbells where they are.
     KeepsDoorbells = 162,
+    /// A ring of the global doorbell during a round begins the round anew, at the end of the list.
+    RoundsBeginAnew = 150,
+    /// The time that a queue has the engine while others wait counts for nothing: it has the next turn, too.
+    KeepsTheTurn = 151,
 }
