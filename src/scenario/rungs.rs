@@ -91,7 +91,7 @@ const NEEDS: &[Need] = &[
     ]),
     (3, "its clients are Linux processes with doorbells, whose pages and connections it looks at", &[
         "PT-01", "PT-02", "PT-03", "PT-04", "PT-05", "PT-06", "PT-08", "PT-11", "PT-12", "PT-13", "PT-14", "PT-15",
-        "PT-16", "PT-17", "PT-18", "PT-19",
+        "PT-16", "PT-17", "PT-18", "PT-19", "PT-20",
     ]),
     (3, "it climbs the rungs itself, from the highest down", &["ST-03", "ST-51", "ST-52", "ST-53"]),
 ];

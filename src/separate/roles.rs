@@ -129,6 +129,7 @@ pub fn play(role: &str, here: &Here) -> Result<()> {
         "behind" => attack::leave_behind(here),
         "stuck" => stuck(),
         "refuses" => attack::refuse(here),
+        "spins" => attack::spin(here),
         "crowd" => attack::crowd(here),
         _ => bail!("no role is called {role}"),
     }

@@ -2,7 +2,7 @@
 
 use super::{Held, Neighbour, setup};
 use crate::scenario::{Played, Stage, same};
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -90,6 +90,33 @@ pub(super) fn refusing(stage: &Stage) -> Played {
         let client = scene.world.separate("refuses")?;
         client.expect("refuses")?;
         neighbour.job(scene)?;
+        let status = client.exit()?;
+        same("the signal that ended it", status.signal(), Some(9))?;
+        neighbour.job(scene)
+    })
+}
+
+/// The most that a client's threads compute meanwhile: 200 ms and a part of that, and what its other threads do.
+const COMPUTED: Duration = Duration::from_millis(600);
+
+/// How long the threads of process `pid` have run, until it is waited for. In parts of 10 ms.
+fn ran(pid: i32) -> Result<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("the client's account")?;
+    // Behind the name: utime and stime are fields 14 and 15.
+    let fields = text.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(2);
+    let ticks = fields.map(|field| Ok(field.parse::<u64>()?)).sum::<Result<u64>>()?;
+    Ok(Duration::from_millis(10 * ticks))
+}
+
+pub(super) fn spinning(stage: &Stage) -> Played {
+    stage.play(setup().setting("PhysicalDoorbells", 1), |scene| {
+        let mut neighbour = Neighbour::new(scene, 0)?;
+        let client = scene.world.separate("spins")?;
+        client.expect("spins")?;
+        let before = ran(client.pid())?;
+        neighbour.job(scene)?;
+        let computed = ran(client.pid())?.saturating_sub(before);
+        ensure!(computed < COMPUTED, "the client has computed for {computed:?} when it is ended");
         let status = client.exit()?;
         same("the signal that ended it", status.signal(), Some(9))?;
         neighbour.job(scene)
