@@ -28,6 +28,7 @@
 //! - [`Mutation::RunsLost`]: what an engine still runs behind a reset, it has from calls before that.
 //! - [`Mutation::WatchesDestroyed`], [`Mutation::BelievesWritePointer`], [`Mutation::StarvedKeepsWindows`],
 //!   [`Mutation::RunsWhenFull`], [`Mutation::KernelQueueStays`]: what an engine looks at, keeps or runs between calls.
+//! - [`Mutation::KeepsWindows`]: what an engine has mapped shows at the kernel's imports alone.
 //! - [`Mutation::NextRingGoesOn`], [`Mutation::RunsAside`]: what an engine does in a ring comes to no call.
 //! - [`Mutation::LeavesBusyQueue`], [`Mutation::LeavesRing`], [`Mutation::LeavesHeldEngine`]: what is left out is a
 //!   wait for an engine, behind the marks that a call has set.
@@ -223,4 +224,6 @@ gpu_word::mutations! {
     RoundsBeginAnew = 150,
     /// The time that a queue has the engine while others wait counts for nothing: it has the next turn, too.
     KeepsTheTurn = 151,
+    /// An engine acknowledges a flush before it has unmapped what that dooms.
+    KeepsWindows = 152,
 }
