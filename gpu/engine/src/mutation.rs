@@ -28,6 +28,7 @@
 //! - [`Mutation::RunsLost`]: what an engine still runs behind a reset, it has from calls before that.
 //! - [`Mutation::WatchesDestroyed`], [`Mutation::BelievesWritePointer`], [`Mutation::StarvedKeepsWindows`],
 //!   [`Mutation::RunsWhenFull`], [`Mutation::KernelQueueStays`]: what an engine looks at, keeps or runs between calls.
+//! - [`Mutation::WatchesOn`], [`Mutation::WatchesConnected`], [`Mutation::WatchesOld`]: the same of write pointers.
 //! - [`Mutation::KeepsWindows`]: what an engine has mapped shows at the kernel's imports alone.
 //! - [`Mutation::NextRingGoesOn`], [`Mutation::RunsAside`]: what an engine does in a ring comes to no call.
 //! - [`Mutation::LeavesBusyQueue`], [`Mutation::LeavesRing`], [`Mutation::LeavesHeldEngine`]: what is left out is a
@@ -226,4 +227,10 @@ gpu_word::mutations! {
     KeepsTheTurn = 151,
     /// An engine acknowledges a flush before it has unmapped what that dooms.
     KeepsWindows = 152,
+    /// The write pointer of a queue that lost its page to another is watched on.
+    WatchesOn = 153,
+    /// The write pointer of a queue whose doorbell is connected again is watched on.
+    WatchesConnected = 154,
+    /// The write pointer of a queue whose doorbell is destroyed is watched on.
+    WatchesOld = 155,
 }

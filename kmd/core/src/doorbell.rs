@@ -29,9 +29,10 @@ use crate::platform::{self, Platform};
 use crate::process::Process;
 use crate::status::{Error, Result};
 use core::sync::atomic::{AtomicBool, Ordering};
-use gpu_engine::host::Lock;
+use gpu_engine::gpu::Gpu;
+use gpu_engine::host::{Host, Lock};
 use gpu_engine::mutation::Mutation;
-use gpu_engine::queue::Binding;
+use gpu_engine::queue::{Binding, Queue};
 #[cfg(doc)]
 use gpu_engine::rings::RINGS;
 use gpu_engine::shared::Shared;
@@ -195,7 +196,7 @@ impl<P: Platform> Doorbell<P> {
         };
         let index = self.connect_physical(irql, started)?;
         // Rings that landed on the dummy page meanwhile: their work is found here.
-        started.gpu.stop_watching(queue, self.claimant.key);
+        end_watch(&started.gpu, queue, self.claimant.key, Mutation::WatchesConnected);
         let pages = started.gpu.doorbell_pages(index).ok_or(Error::InvalidParameter)?;
         Ok(Connection { address: pages.as_ptr(), status })
     }
@@ -279,7 +280,7 @@ impl<P: Platform> Doorbell<P> {
         let mut give_back = || started.doorbells.release(&hands, &doorbell.claimant);
         platform::until(irql, &started.platform, Some(GONE_PATIENCE), &mut give_back);
         started.gpu.host.changes().announce();
-        started.gpu.stop_watching(engine, doorbell.claimant.key);
+        end_watch(&started.gpu, engine, doorbell.claimant.key, Mutation::WatchesOld);
         let is_aside = doorbell.queue.doorbells.with(|doorbells| {
             let is_last = doorbells.remove(doorbell.claimant.key);
             if is_last && !started.gpu.mutation.is(Mutation::KeepsRing) {
@@ -330,7 +331,17 @@ impl<P: Platform> Hands<Claimant<EngineHost<P>>> for OfDriver<'_, P> {
     }
 
     fn look(&self, owner: &Claimant<EngineHost<P>>) {
-        self.started.gpu.stop_watching(&owner.queue, owner.key);
+        end_watch(&self.started.gpu, &owner.queue, owner.key, Mutation::WatchesOn);
+    }
+}
+
+/// The page of the doorbell with the number `key` is rotated, or connected: the queue is looked at once more, and its
+/// write pointer is watched no longer, unless `left_out` is the mistake that is played.
+fn end_watch<H: Host>(gpu: &Gpu<H>, queue: &Shared<Queue<H>>, key: u64, left_out: Mutation) {
+    if gpu.mutation.is(left_out) {
+        gpu.make_ready(queue);
+    } else {
+        gpu.stop_watching(queue, key);
     }
 }
 
