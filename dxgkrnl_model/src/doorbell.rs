@@ -82,6 +82,10 @@ pub(crate) struct Doorbell {
     queue: Arc<HwQueue>,
     handle: KernelHandle,
     driver: AtomicUsize,
+    /// Private data as user mode gave them.
+    private: Vec<u8>,
+    /// Whether the device has been without power since it was connected last.
+    had_no_power: AtomicBool,
     /// Whether `DxgkDdiDestroyDoorbell` is under way: the driver may still name the doorbell.
     going: AtomicBool,
     primary: Exposed,
@@ -153,11 +157,14 @@ impl Doorbell {
         let queued = if request.resize { queue.told() } else { 0 };
         crate::raw::store(queued_slot.kernel, queued.max(queue.progress().value()));
         let handle = KernelHandle::reserve();
+        let private = request.private.clone();
         let made = create_in_driver(queue, request, &handle);
         let doorbell = Arc::new(Self {
             queue: queue.clone(),
             handle,
             driver: AtomicUsize::new(made.unwrap_or(0)),
+            private,
+            had_no_power: AtomicBool::new(false),
             going: AtomicBool::new(false),
             primary,
             secondary,
@@ -243,6 +250,9 @@ impl Doorbell {
         if matches!(self.status(), CONNECTED | CONNECTED_NOTIFY) {
             return Ok(());
         }
+        if self.had_no_power.swap(false, Ordering::AcqRel) && adapter.personality().user_mode.creates_behind_d3 {
+            self.create_again()?;
+        }
         adapter.power.wake_node(adapter, self.queue.context().node());
         let generation = self.state.lock().generation;
         let mut arguments = DXGKARG_CONNECTDOORBELL::zeroed();
@@ -291,6 +301,20 @@ impl Doorbell {
         drop(rotation);
         // The engine may have gone to F1 meanwhile.
         adapter.power.wake_node(adapter, self.queue.context().node());
+        Ok(())
+    }
+
+    /// `DxgkDdiCreateDoorbell` for the doorbell that there is, as the personality has it behind D3.
+    ///
+    /// # Errors
+    /// What the driver returned.
+    fn create_again(&self) -> Result<(), NTSTATUS> {
+        let parts = self.rings.lock().as_ref().and_then(Rings::parts);
+        let Some((ring, control)) = parts else { return Ok(()) };
+        let private = self.private.clone();
+        let mut request = Request { ring, control, secondary: self.secondary.is_some(), resize: false, private };
+        let driver = create_in_driver(&self.queue, &mut request, &self.handle)?;
+        self.driver.store(driver, Ordering::Release);
         Ok(())
     }
 
@@ -344,8 +368,8 @@ impl Doorbell {
         crate::raw::store(self.status_slot.kernel, status.0 as u64);
     }
 
-    /// Rotates to the dummy page, and stores a status behind that. ABORT stays. Returns `false`, and does nothing, when the doorbell
-    /// is destroyed.
+    /// Rotates to the dummy page, and stores a status behind that. ABORT stays. Returns `false`, and does nothing, when
+    /// the doorbell is destroyed.
     fn rotate_away(&self, status: D3DDDI_DOORBELLSTATUS) -> bool {
         let rotation = self.rotation();
         {
@@ -402,6 +426,14 @@ impl Doorbell {
             Self::wait_for_rotation(adapter);
         }
         self.rotate_away(status);
+    }
+
+    /// Disconnects it, since the device is about to lose its power.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn disconnect_for_d3(&self) {
+        self.disconnect(RETRY);
+        self.had_no_power.store(true, Ordering::Release);
     }
 
     /// `DxgkDdiDisconnectDoorbell`.

@@ -82,6 +82,9 @@ impl<P: Platform> Doorbell<P> {
     /// published in that one runs first, a fence wait that is not met included, and positions in the new one start at
     /// 0. User mode keeps the old ring for as long. Without the flag what the queue was in is forgotten.
     ///
+    /// For a doorbell that there is, by Dxgkrnl's handle `os`, nothing is made: the article has this function called
+    /// behind D3 to establish its connection, which [`Self::connect`] makes. That one's handle is returned.
+    ///
     /// # Errors
     /// [`Error::InvalidParameter`]: no user-mode queue, a second doorbell (with `resizes` a third, or a ring more than
     /// [`RINGS`]), no control allocation (this GPU needs one), a ring that is no power of two or out of range, private
@@ -112,6 +115,20 @@ impl<P: Platform> Doorbell<P> {
             && placed(binding.control, ring::CONTROL_SIZE);
         if !sane {
             return Err(Error::InvalidParameter);
+        }
+        let reply = DoorbellReply {
+            token: gpu_engine::gpu::token(queue.engine.slot).get(),
+            model: started.settings.doorbell_model.raw(),
+            ring_size: geometry.size(),
+        };
+        let mut answer = || {
+            if let Some(to) = private.get_mut(..reply.bytes().len()) {
+                to.copy_from_slice(reply.bytes());
+            }
+        };
+        if let Some(handle) = queue.doorbells.with(|doorbells| doorbells.of(os)) {
+            answer();
+            return Ok(handle);
         }
         let key = started.doorbells.new_key();
         if !queue.doorbells.with(|doorbells| doorbells.add(resizes)) {
@@ -150,7 +167,7 @@ impl<P: Platform> Doorbell<P> {
                 } else if !queue.engine.resize(binding) {
                     return false;
                 }
-                doorbells.newest = key;
+                doorbells.know(key, os, handle);
                 true
             });
             if !is_bound {
@@ -167,14 +184,7 @@ impl<P: Platform> Doorbell<P> {
             // What is left in the old ring goes on, whether or not the new doorbell is connected.
             started.gpu.make_ready(&queue.engine);
         }
-        let reply = DoorbellReply {
-            token: gpu_engine::gpu::token(queue.engine.slot).get(),
-            model: started.settings.doorbell_model.raw(),
-            ring_size: geometry.size(),
-        };
-        if let Some(to) = private.get_mut(..reply.bytes().len()) {
-            to.copy_from_slice(reply.bytes());
-        }
+        answer();
         Ok(handle)
     }
 
