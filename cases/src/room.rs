@@ -257,8 +257,16 @@ impl<'a> Room<'a> {
     /// # Errors
     /// The functions' status.
     pub fn queue(&self, node: u32, user_mode: bool) -> Granted<HardwareQueue> {
+        self.queue_in(self.context(node)?, user_mode)
+    }
+
+    /// A queue in `context`.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn queue_in(&self, context: D3DKMT_HANDLE, user_mode: bool) -> Granted<HardwareQueue> {
         let mut record = D3DKMT_CREATEHWQUEUE::zeroed();
-        record.hHwContext = self.context(node)?;
+        record.hHwContext = context;
         record.Flags.set_UserModeSubmission(user_mode);
         self.ok("D3DKMTCreateHwQueue", &mut record)?;
         Ok(HardwareQueue {

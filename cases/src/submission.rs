@@ -3,7 +3,9 @@
 //!
 //! Over the model they are the conformance cases with these ids (`src/scenario`), which look at the driver's side
 //! behind the portable part. What no function of gdi32 can bring about stays there: a doorbell that the OS takes away
-//! at a moment of the case's choice, a context that is suspended, a device without power, the end of a process.
+//! at a moment of the case's choice, a context that is suspended, a device without power or one that is stopped, the
+//! end of a process, and another process (PT-06, PT-08, PT-10, PT-42, RP-15). RP-13 is played on packets, too, which no
+//! case here submits without the user-mode driver.
 //!
 //! | file | holds |
 //! |---|---|
@@ -71,6 +73,13 @@ const fn case(
 
 /// The cases.
 pub const CASES: &[Case] = &[
+    case(
+        "DB-01",
+        "no user-mode queue on a node without user-mode submission",
+        "User-mode work submission, KMD-reported node flag; DXGK_NODEMETADATA_FLAGS",
+        3,
+        words::node_without,
+    ),
     case("DB-03", "a doorbell is created disconnected", CREATE, 3, words::created_disconnected),
     case(
         "DB-05",
@@ -79,6 +88,16 @@ pub const CASES: &[Case] = &[
         3,
         words::connect,
     ),
+    Case {
+        needs: Some((PHYSICAL, 1)),
+        ..case(
+            "DB-07",
+            "addresses stay over 100 connections and disconnections",
+            "D3DKMT_CREATE_DOORBELL, DoorbellCPUVirtualAddress (constant over the lifetime)",
+            3,
+            words::addresses_stay,
+        )
+    },
     case("DB-06", "five-step submission runs once", PROGRESS, 3, driver::five_steps),
     Case {
         needs: Some((PHYSICAL, 1)),

@@ -61,6 +61,19 @@ struct State {
     generation: u64,
     /// Whether it is destroyed: nothing of it is in user mode any more.
     gone: bool,
+    /// Whether a thread changes what is behind its addresses.
+    rotates: bool,
+}
+
+/// Leave to change what is behind a doorbell's addresses, which one thread has at a time. It is held across the answer
+/// of another process, so that no lock may be; nor is it a gate, which lets those pass that are in the driver.
+struct Rotation<'a>(&'a Doorbell);
+
+impl Drop for Rotation<'_> {
+    fn drop(&mut self) {
+        self.0.state.lock().rotates = false;
+        self.0.rotated.notify(self.0.queue.adapter().kernel());
+    }
 }
 
 /// A doorbell.
@@ -69,6 +82,10 @@ pub(crate) struct Doorbell {
     queue: Arc<HwQueue>,
     handle: KernelHandle,
     driver: AtomicUsize,
+    /// Private data as user mode gave them.
+    private: Vec<u8>,
+    /// Whether the device has been without power since it was connected last.
+    had_no_power: AtomicBool,
     /// Whether `DxgkDdiDestroyDoorbell` is under way: the driver may still name the doorbell.
     going: AtomicBool,
     primary: Exposed,
@@ -79,6 +96,8 @@ pub(crate) struct Doorbell {
     rings: Lock<Option<Rings>>,
     /// Connections and disconnections by the OS are one at a time, but for a fault of the personality.
     serial: crate::sync::Gate,
+    /// A [`Rotation`] has ended.
+    rotated: Signal,
     /// The driver has destroyed it.
     ended: Signal,
 }
@@ -138,19 +157,23 @@ impl Doorbell {
         let queued = if request.resize { queue.told() } else { 0 };
         crate::raw::store(queued_slot.kernel, queued.max(queue.progress().value()));
         let handle = KernelHandle::reserve();
+        let private = request.private.clone();
         let made = create_in_driver(queue, request, &handle);
         let doorbell = Arc::new(Self {
             queue: queue.clone(),
             handle,
             driver: AtomicUsize::new(made.unwrap_or(0)),
+            private,
+            had_no_power: AtomicBool::new(false),
             going: AtomicBool::new(false),
             primary,
             secondary,
             status_slot,
             queued_slot,
-            state: Lock::new(Rank::Object, State { status: RETRY, generation: 0, gone: false }),
+            state: Lock::new(Rank::Object, State { status: RETRY, generation: 0, gone: false, rotates: false }),
             rings: Lock::new(Rank::Registry, Some(rings)),
             serial: crate::sync::Gate::new(),
+            rotated: Signal::new(),
             ended: Signal::new(),
         });
         if let Err(status) = made {
@@ -227,6 +250,9 @@ impl Doorbell {
         if matches!(self.status(), CONNECTED | CONNECTED_NOTIFY) {
             return Ok(());
         }
+        if self.had_no_power.swap(false, Ordering::AcqRel) && adapter.personality().user_mode.creates_behind_d3 {
+            self.create_again()?;
+        }
         adapter.power.wake_node(adapter, self.queue.context().node());
         let generation = self.state.lock().generation;
         let mut arguments = DXGKARG_CONNECTDOORBELL::zeroed();
@@ -254,8 +280,8 @@ impl Doorbell {
         };
         // Between the driver's return and the rotation the address still leads to the dummy page.
         kernel.yield_point(YieldPoint::Service);
-        let mut state = self.state.lock();
-        if state.generation != generation {
+        let rotation = self.rotation();
+        if self.state.lock().generation != generation {
             // The driver took it back meanwhile.
             return Ok(());
         }
@@ -265,16 +291,30 @@ impl Doorbell {
         }
         if !is_shown {
             // A ring would reach the dummy page. The driver hears that the doorbell is not connected.
-            drop(state);
+            drop(rotation);
             self.disconnect_in_driver();
             self.rotate_away(RETRY);
             return Err(ntstatus::STATUS_NO_MEMORY);
         }
         let status = if said == CONNECTED_NOTIFY { CONNECTED_NOTIFY } else { CONNECTED };
-        self.set_status(&mut state, status);
-        drop(state);
+        self.set_status(&mut self.state.lock(), status);
+        drop(rotation);
         // The engine may have gone to F1 meanwhile.
         adapter.power.wake_node(adapter, self.queue.context().node());
+        Ok(())
+    }
+
+    /// `DxgkDdiCreateDoorbell` for the doorbell that there is, as the personality has it behind D3.
+    ///
+    /// # Errors
+    /// What the driver returned.
+    fn create_again(&self) -> Result<(), NTSTATUS> {
+        let parts = self.rings.lock().as_ref().and_then(Rings::parts);
+        let Some((ring, control)) = parts else { return Ok(()) };
+        let private = self.private.clone();
+        let mut request = Request { ring, control, secondary: self.secondary.is_some(), resize: false, private };
+        let driver = create_in_driver(&self.queue, &mut request, &self.handle)?;
+        self.driver.store(driver, Ordering::Release);
         Ok(())
     }
 
@@ -302,9 +342,20 @@ impl Doorbell {
         Ok(UserMapping { object, first, pages: exposed.pages, rights: Rights::ReadWrite, cache })
     }
 
-    /// Every change of what is behind a doorbell's address. Returns whether it is done; a process that has ended sees
-    /// nothing any more.
+    /// Waits until no other thread changes what is behind the addresses.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    fn rotation(&self) -> Rotation<'_> {
+        let mine = || (!std::mem::replace(&mut self.state.lock().rotates, true)).then_some(());
+        // `None`: the machine has stopped.
+        let _ = self.rotated.wait_for(self.queue.adapter().kernel(), None, mine);
+        Rotation(self)
+    }
+
+    /// Every change of what is behind a doorbell's address, by the thread that has the [`Rotation`]. It waits for the
+    /// answer of a process of its own. Returns whether it is done; a process that has ended sees nothing any more.
     fn rotate(&self, exposed: &Exposed, to: Option<&UserMapping>) -> bool {
+        crate::sync::assert_free("a rotation");
         let part = self.queue.context().device().process();
         let Some(process) = part.process() else { return true };
         let dummy = dummy_mapping(exposed);
@@ -317,25 +368,31 @@ impl Doorbell {
         crate::raw::store(self.status_slot.kernel, status.0 as u64);
     }
 
-    /// Rotates to the dummy page and stores a status. ABORT stays. Returns `false`, and does nothing, when the doorbell
-    /// is destroyed.
+    /// Rotates to the dummy page, and stores a status behind that. ABORT stays. Returns `false`, and does nothing, when
+    /// the doorbell is destroyed.
     fn rotate_away(&self, status: D3DDDI_DOORBELLSTATUS) -> bool {
-        let mut state = self.state.lock();
-        if state.gone {
-            return false;
-        }
-        state.generation += 1;
-        if matches!(state.status, CONNECTED | CONNECTED_NOTIFY) {
-            self.queue.adapter().shared().counters.doorbell_disconnect();
+        let rotation = self.rotation();
+        {
+            let mut state = self.state.lock();
+            if state.gone {
+                return false;
+            }
+            state.generation += 1;
+            if matches!(state.status, CONNECTED | CONNECTED_NOTIFY) {
+                self.queue.adapter().shared().counters.doorbell_disconnect();
+            }
         }
         let mut is_away = self.rotate(&self.primary, None);
         if let Some(exposed) = &self.secondary {
             is_away &= self.rotate(exposed, None);
         }
-        if state.status != ABORT {
-            self.set_status(&mut state, status);
+        {
+            let mut state = self.state.lock();
+            if state.status != ABORT {
+                self.set_status(&mut state, status);
+            }
         }
-        drop(state);
+        drop(rotation);
         if !is_away && let Some(process) = self.queue.context().device().process().process() {
             // It keeps a page that is to be another's.
             process.nt().end_separate();
@@ -369,6 +426,14 @@ impl Doorbell {
             Self::wait_for_rotation(adapter);
         }
         self.rotate_away(status);
+    }
+
+    /// Disconnects it, since the device is about to lose its power.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn disconnect_for_d3(&self) {
+        self.disconnect(RETRY);
+        self.had_no_power.store(true, Ordering::Release);
     }
 
     /// `DxgkDdiDisconnectDoorbell`.
@@ -457,6 +522,7 @@ impl Doorbell {
     }
 
     fn unexpose(&self) {
+        let _rotation = self.rotation();
         self.state.lock().gone = true;
         let part = self.queue.context().device().process();
         for exposed in std::iter::once(&self.primary).chain(&self.secondary) {

@@ -147,6 +147,12 @@ impl Os {
         }
     }
 
+    /// How many doorbells of an adapter lead to the GPU. No process is waited for.
+    pub fn connected_doorbells(&self, adapter: &Arc<Adapter>) -> usize {
+        let queues = adapter.scheduler.queues();
+        queues.iter().flat_map(|queue| queue.doorbells()).filter(|doorbell| doorbell.is_connected()).count()
+    }
+
     /// Takes the power from an adapter's device, for D3 or for hibernation: hardware contexts are suspended, doorbells
     /// disconnected, and what lies in memory that loses its content is moved out. The device [wakes](Self::wake_up),
     /// too, when a process that has the adapter open calls a thunk that is no wait, or ends. No client is inside a

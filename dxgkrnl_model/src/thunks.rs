@@ -169,7 +169,7 @@ pub(crate) const DONE: Outcome = Ok(ntstatus::STATUS_SUCCESS);
 pub(crate) const INVALID: NTSTATUS = ntstatus::STATUS_INVALID_PARAMETER;
 
 /// Declares thunks with one record: it is read before the body runs, and stored afterwards when the body succeeded and
-/// has changed it.
+/// has changed it, or the record is one that this Windows stores in any case ([`records::is_stored`]).
 macro_rules! thunks {
     ($(#[$meta:meta])* table $table:ident; $(fn $name:ident($call:ident, $record:ident: $type:ty) $body:block)*) => {
         nt_model::shims! {
@@ -200,7 +200,7 @@ pub(crate) fn run<T: Plain>(
         let before: T = form.read(arguments).inspect_err(|_| records::report(call, name, arguments))?;
         let mut record = before;
         let status = body(call, &mut record)?;
-        if record.as_bytes() != before.as_bytes() {
+        if record.as_bytes() != before.as_bytes() || records::is_stored(name, build) {
             form.write(arguments, &record).inspect_err(|_| records::report(call, name, arguments))?;
         }
         Ok(status)

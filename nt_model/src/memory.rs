@@ -224,6 +224,20 @@ impl Machine {
         self.memory.physical.objects()
     }
 
+    /// A page of `object` that a driver has mapped, by an MDL or as IO space, and where. `None`: none has.
+    pub fn mapped_by_a_driver(&self, object: &Arc<PageObject>) -> Option<(usize, usize)> {
+        if (0..object.pages()).all(|index| object.mappings(index) == 0) {
+            return None;
+        }
+        let regions = self.memory.regions.select(|region| {
+            matches!(region.purpose, Purpose::MdlMapping(_) | Purpose::IoSpace | Purpose::MappingAddress(_))
+        });
+        regions.into_iter().find_map(|region| {
+            let page = region.pages().into_iter().find(|(other, _)| Arc::ptr_eq(other, object));
+            page.map(|(_, index)| (index, region.start))
+        })
+    }
+
     /// A page that is freed must not be mapped any more. `own`: mappings that the allocation itself made.
     pub(crate) fn check_unmapped(&self, object: &Arc<PageObject>, own: u32) {
         let left = (0..object.pages()).find(|index| {

@@ -183,6 +183,7 @@ pub(super) fn denied<T>(what: &str, result: Result<T, Denied>, status: NTSTATUS)
 }
 
 fn node_without(stage: &Stage) -> Played {
+    portable::case(stage, "DB-01", |scene| same("calls of the driver", scene.calls("DxgkDdiCreateHwQueue"), 0))?;
     stage.play(Setup::default(), |scene| {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;
@@ -266,6 +267,11 @@ fn connect(stage: &Stage) -> Played {
 }
 
 fn addresses_stay(stage: &Stage) -> Played {
+    portable::case(stage, "DB-07", |scene| {
+        let taken = scene.callbacks("DxgkCbDisconnectDoorbell");
+        ensure!(taken >= 199, "a page was taken away {taken} times");
+        Ok(())
+    })?;
     stage.play(Setup::default(), |scene| {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;

@@ -126,6 +126,12 @@ const OWN: &[Scenario] = &[
         source: REACH,
         play: attack::crowd,
     },
+    Scenario {
+        id: "PT-20",
+        title: "a client whose agent computes and lets no page be taken away is ended as soon as one that sleeps",
+        source: "DxgkCbDisconnectDoorbell: it returns when user mode has lost the page; the time is chosen",
+        play: kill::spinning,
+    },
 ];
 
 /// A machine whose processes may be Linux processes.

@@ -151,7 +151,9 @@ fn order(stage: &Stage) -> Played {
 }
 
 fn connected(stage: &Stage) -> Played {
-    for hibernates in [false, true] {
+    const CREATE: &str = "DxgkDdiCreateDoorbell";
+    const CONNECT: &str = "DxgkDdiConnectDoorbell";
+    for (hibernates, creates) in [(false, false), (true, false), (false, true), (true, true)] {
         let play = |scene: &Scene| {
             let process = raw(scene)?;
             let room = Room::new(&process)?;
@@ -159,11 +161,15 @@ fn connected(stage: &Stage) -> Played {
             let ring = RingQueue::connected(scene, &room, 0, 65536)?;
             let rig = Rig::open(scene, "driver")?;
             let (queue, page) = (rig.queue(1)?, rig.page()?);
+            queue.run(|list| list.store(page.at(0), 0))?;
             for round in 1..=3 {
                 scene.world.os.put_to_sleep(scene.adapter(), hibernates);
                 ensure!(scene.world.os.is_asleep(scene.adapter()), "the device has power");
+                let from = scene.journal(&[CREATE, CONNECT]).len();
                 ring.connect()?;
                 ensure!(!scene.world.os.is_asleep(scene.adapter()), "the device has no power");
+                let calls = scene.journal(&[CREATE, CONNECT]).split_off(from);
+                same("the connection", calls.as_slice(), if creates { &[CREATE, CONNECT][..] } else { &[CONNECT] })?;
                 ring.submit_through(&[store(memory.gpu, round)])?;
                 scene.until("work of the ring", || Ok(process.load(memory.cpu)? == round))?;
                 // The user-mode driver finds RETRY, and connects by itself.
@@ -173,7 +179,8 @@ fn connected(stage: &Stage) -> Played {
             }
             Ok(())
         };
-        stage.play(Setup::default(), play).with_context(|| format!("hibernates {hibernates}"))?;
+        let setup = Setup::default().windows(|windows| windows.user_mode.creates_behind_d3 = creates);
+        stage.play(setup, play).with_context(|| format!("hibernates {hibernates}, creates {creates}"))?;
     }
     Ok(())
 }

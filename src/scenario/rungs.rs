@@ -82,7 +82,7 @@ const NEEDS: &[Need] = &[
         "DB-29", "DB-30", "DB-32", "DB-33", "DB-34", "DB-35", "DB-37", "DB-38", "DB-39", "DB-40", "DB-41", "DB-42",
         "DB-43", "DB-44",
         "DB-61", "DB-62", "DB-63", "DB-64", "DB-65", "DB-66", "DB-67", "DB-68", "DB-69", "DB-70", "DB-45", "DB-46",
-        "DB-47", "DB-73",
+        "DB-47", "DB-73", "DB-74",
         "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-09",
         "BI-10", "BI-11", "BI-43", "BI-45", "BI-46", "BI-49", "BI-50", "BI-53", "BI-54", "ST-67", "ST-90", "DD-05",
         "DD-07",
@@ -94,7 +94,7 @@ const NEEDS: &[Need] = &[
     ]),
     (3, "its clients are Linux processes with doorbells, whose pages and connections it looks at", &[
         "PT-01", "PT-02", "PT-03", "PT-04", "PT-05", "PT-06", "PT-08", "PT-11", "PT-12", "PT-13", "PT-14", "PT-15",
-        "PT-16", "PT-17", "PT-18", "PT-19",
+        "PT-16", "PT-17", "PT-18", "PT-19", "PT-20",
     ]),
     (3, "it climbs the rungs itself, from the highest down", &["ST-03", "ST-51", "ST-52", "ST-53"]),
 ];

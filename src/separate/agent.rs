@@ -10,16 +10,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A process whose agent has not answered for so long is ended.
 pub const PATIENCE: Duration = Duration::from_millis(200);
 /// Parts of that wait.
 const PARTS: u32 = 10;
-/// How often more it is waited for as long as the agent is ready to run and the host has no processor for it, since
-/// engines have a higher priority, or is held in the host's kernel. In all that is two seconds, and an agent that only
-/// computes has them, too (SECURITY.md).
-const STARVED: u32 = 9;
+/// It is waited for so long at most. What counts against [`PATIENCE`] is the time that the agent's thread has had for
+/// the answer: in which it ran, slept or was stopped. The time in which it was ready to run and the host had no
+/// processor for it, since engines have a higher priority, or held it in its kernel, does not count (SECURITY.md).
+const MOST: Duration = Duration::from_secs(2);
 /// An ended process is gone after so long at most.
 const DEATH: Duration = Duration::from_secs(5);
 
@@ -84,29 +84,45 @@ pub struct SocketAgent {
     /// One question at a time.
     socket: Mutex<OwnedFd>,
     host: Arc<Host>,
-    /// Where the host says what the agent's thread does.
-    stat: PathBuf,
+    /// The host's account of the agent's thread: its folder below `/proc`.
+    thread: PathBuf,
     gone: AtomicBool,
 }
 
 impl SocketAgent {
-    /// The agent of `host`, behind its greeting. `stat`: the host's account of its thread.
-    pub fn new(socket: OwnedFd, host: Arc<Host>, stat: PathBuf) -> Self {
-        Self { socket: Mutex::new(socket), host, stat, gone: AtomicBool::new(false) }
+    /// The agent of `host`, behind its greeting. `thread`: the host's account of its thread.
+    pub fn new(socket: OwnedFd, host: Arc<Host>, thread: PathBuf) -> Self {
+        Self { socket: Mutex::new(socket), host, thread, gone: AtomicBool::new(false) }
     }
 
     /// Returns whether the agent would run if the host let it, as opposed to one that was stopped, sleeps or is gone:
     /// it is ready to run, or in a wait of the host's kernel that nothing interrupts.
-    fn is_starved(&self) -> bool {
-        let text = std::fs::read_to_string(&self.stat).unwrap_or_default();
+    fn is_runnable(&self) -> bool {
+        let text = std::fs::read_to_string(self.thread.join("stat")).unwrap_or_default();
         text.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['R', 'D']))
+    }
+
+    /// How long the agent's thread has run, ever. A host that does not say so has none run.
+    fn ran(&self) -> Duration {
+        let text = std::fs::read_to_string(self.thread.join("schedstat")).unwrap_or_default();
+        text.split(' ').next().and_then(|first| first.parse().ok()).map_or(Duration::ZERO, Duration::from_nanos)
     }
 
     /// Waits for the agent's answer. Returns whether one came.
     fn answers(&self, socket: &OwnedFd) -> bool {
         // In parts: where the host stands still, both processes do, and one part alone is over.
-        let patiently = || (0..PARTS).any(|_| comes(socket, PATIENCE / PARTS));
-        patiently() || (0..STARVED).any(|_| self.is_starved() && patiently())
+        const PART: Duration = Duration::from_nanos(PATIENCE.as_nanos() as u64 / PARTS as u64);
+        let begun = Instant::now();
+        let (mut had, mut ran) = (Duration::ZERO, self.ran());
+        while had < PATIENCE && begun.elapsed() < MOST {
+            if comes(socket, PART) {
+                return true;
+            }
+            let now = self.ran();
+            had += if self.is_runnable() { now.saturating_sub(ran).min(PART) } else { PART };
+            ran = now;
+        }
+        false
     }
 
     /// Tells it something, and waits until it is done. A process that does not do it cannot be left to run: it would

@@ -12,7 +12,7 @@ pub use attack::{keep, refuses};
 use std::ptr;
 use std::time::{Duration, Instant};
 use umd_core::ffi::FpUmdTable;
-use umd_core::ffi::types::{FP_KIND_SYSTEM, FP_OPEN_KERNEL_MODE};
+use umd_core::ffi::types::FP_KIND_SYSTEM;
 use wddm_abi::NTSTATUS;
 
 /// Longer than anything takes that comes.
@@ -103,6 +103,9 @@ fn look_until(queue: &Queue, value: u64) -> Result<()> {
 /// What comes before the agent's start.
 pub fn begin(role: &str) {
     attack::begin(role);
+    if role == "older" {
+        super::stubs::be_older();
+    }
 }
 
 /// Plays a role.
@@ -129,6 +132,7 @@ pub fn play(role: &str, here: &Here) -> Result<()> {
         "behind" => attack::leave_behind(here),
         "stuck" => stuck(),
         "refuses" => attack::refuse(here),
+        "spins" => attack::spin(here),
         "crowd" => attack::crowd(here),
         _ => bail!("no role is called {role}"),
     }
@@ -282,10 +286,11 @@ fn late(here: &Here) -> Result<()> {
     Ok(())
 }
 
-/// A driver that knows kernel-mode submission alone: it stores and signals, in turns with the case.
+/// A driver that knows kernel-mode submission alone, whatever the application asks for: it stores and signals, in turns
+/// with the case.
 fn older(here: &Here) -> Result<()> {
     const ROUNDS: u64 = 50;
-    let adapter = Adapter::open(here.table, (here.inside)(), None, FP_OPEN_KERNEL_MODE, 0)?;
+    let adapter = here.open()?;
     let device = adapter.device()?;
     let queue = device.queue(0, RING, 0, 0)?;
     let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;

@@ -169,8 +169,8 @@ impl Separate {
         let window = shared.greet(&socket, driver)?;
         let thread = Message::receive(&socket).context("the client's agent does not come up")?.words[1];
         set_socket_timeout(&socket, Timeout::Recv, None)?;
-        let stat = format!("/proc/{}/task/{thread}/stat", shared.pid).into();
-        let agent = SocketAgent::new(socket, shared.host.clone(), stat);
+        let account = format!("/proc/{}/task/{thread}", shared.pid).into();
+        let agent = SocketAgent::new(socket, shared.host.clone(), account);
         let space = Space { pid: shared.pid, window, agent: Box::new(agent), used: AtomicUsize::new(0) };
         ensure!(shared.process.nt().set_separate(space), "the process has an address space already");
         Ok((shared, lines))

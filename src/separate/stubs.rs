@@ -8,9 +8,29 @@ use super::wire::Kind;
 use nt_model::{Kernel, Machine, shims};
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use umd_core::thunks::{EventWait, NtHandle, Padded, Thunks};
 use wddm_abi::exports::D3DKMT_EXPORTS;
 use wddm_abi::{D3DKMT_HANDLE, HANDLE, NTSTATUS, OBJECT_ATTRIBUTES};
+
+/// What a user-mode driver from before doorbells has never heard of: it neither looks for these functions nor calls
+/// one.
+const DOORBELLS: [&str; 4] =
+    ["D3DKMTCreateDoorbell", "D3DKMTConnectDoorbell", "D3DKMTDestroyDoorbell", "D3DKMTNotifyWorkSubmission"];
+
+/// Whether the user-mode driver of this process is from before doorbells.
+static IS_OLDER: AtomicBool = AtomicBool::new(false);
+
+/// This process has a user-mode driver from before doorbells. Called before that is loaded.
+pub fn be_older() {
+    IS_OLDER.store(true, Ordering::Release);
+}
+
+/// Returns whether gdi32 has this export, for the user-mode driver of this process.
+fn has_export(name: &str) -> bool {
+    let is_known = !IS_OLDER.load(Ordering::Acquire) || !DOORBELLS.contains(&name);
+    is_known && ask(Kind::HasExport, &[], name) != 0
+}
 
 /// Calls gdi32's function of this name in the machine.
 fn thunk(name: &str, words: &[u64]) -> NTSTATUS {
@@ -70,7 +90,7 @@ macro_rules! define {
             }
 
             fn has_export(&self, name: &str) -> bool {
-                ask(Kind::HasExport, &[], name) != 0
+                has_export(name)
             }
 
             fn create_event(&self) -> Option<NtHandle> {
@@ -166,7 +186,7 @@ shims! {
 
 /// Lets the user-mode driver's file import them: of gdi32, what the machine's has.
 pub fn register(kernel: &Kernel) {
-    for entry in GDI32.iter().chain(BESIDE).filter(|entry| ask(Kind::HasExport, &[], entry.name) != 0) {
+    for entry in GDI32.iter().chain(BESIDE).filter(|entry| has_export(entry.name)) {
         kernel.register_import("gdi32.dll", entry.name, entry.address);
         let api_set = D3DKMT_EXPORTS.iter().find(|export| export.name == entry.name).and_then(|export| export.api_set);
         if let Some(api_set) = api_set {

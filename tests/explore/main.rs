@@ -23,6 +23,7 @@ use gpu_engine::mutation::Mutation;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::collections::HashSet;
 use std::process::ExitCode;
+use umd_core::mutation::Mutation as UserModeMutation;
 
 /// Rounds in all.
 const ROUNDS: u64 = 105_000;
@@ -160,6 +161,40 @@ fn found_with_pauses(mutation: Mutation) -> Result<(), Failed> {
     Err(format!("{} was not noticed", mutation.name()).into())
 }
 
+/// Boots in which engines look between the stores of a submission, and how many rounds each plays.
+const SUBMISSIONS: (u64, u64) = (12, 200);
+
+fn boot_with_submissions(seed: u64, mutation: u32) -> Result<explorer::Path> {
+    let form = if mutation == 0 { Form::Native } else { Form::UserModeMutant(mutation) };
+    play(&Race { seed, rounds: SUBMISSIONS.1, settings: &[], form, trusts: false, of: Of::Submissions })
+}
+
+/// No engine finds what user mode has not told that it has queued, in any schedule.
+fn no_fetch_is_ahead() -> Result<(), Failed> {
+    let (mut steps, mut paths) = (0, HashSet::new());
+    let seeds = variable("EXPLORE_SEED").map_or(1..=SUBMISSIONS.0, |seed| seed..=seed);
+    for seed in seeds {
+        let path = boot_with_submissions(seed, 0).map_err(|error| format!("{error:#}"))?;
+        steps += path.steps;
+        paths.extend(path.rounds);
+    }
+    println!("{} schedules, {steps} steps", paths.len());
+    Ok(())
+}
+
+/// With the steps of a submission in another order, or without one, an engine finds something that is not told.
+fn found_with_submissions(mutation: UserModeMutation) -> Result<(), Failed> {
+    for seed in 1..=2 * SUBMISSIONS.0 {
+        // CAST: its number.
+        if let Err(error) = boot_with_submissions(seed, mutation as u32) {
+            let error = format!("{error:#}");
+            println!("{} with seed {seed}: {error}", mutation.name());
+            return if error.contains("is queued") { Ok(()) } else { Err(error.into()) };
+        }
+    }
+    Err(format!("{} was not noticed", mutation.name()).into())
+}
+
 /// Boots with packets that are preempted, and how many rounds each plays.
 const PREEMPTIONS: (u64, u64) = (12, 100);
 
@@ -247,6 +282,13 @@ fn main() -> ExitCode {
         Trial::test("no schedule names a fence that is not over for a preemption", no_answer_is_wrong),
         Trial::test("CountsTakenOff: a schedule counts a packet as completed that has not ended", || {
             found_with_preemptions(Mutation::CountsTakenOff)
+        }),
+        Trial::test("no fetch is ahead of the last queued value", no_fetch_is_ahead),
+        Trial::test("PublishBeforeLastQueued: a fetch is ahead of the last queued value", || {
+            found_with_submissions(UserModeMutation::PublishBeforeLastQueued)
+        }),
+        Trial::test("TellsNothing: a fetch is ahead of the last queued value", || {
+            found_with_submissions(UserModeMutation::TellsNothing)
         }),
         Trial::test("a seed decides the schedule", || a_seed_decides().map_err(|error| format!("{error:#}").into())),
     ];

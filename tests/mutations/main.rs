@@ -68,6 +68,12 @@ const TABLE: &[(Mutation, &[By])] = &[
     (NotifyBeforeValue, &[Cases(&["WS-02"]), Loom(&["fence_1_needs_the_value_before_the_decision"])]),
     // Doorbells.
     (NotesUnserved, &[Explorer]),
+    (RoundsBeginAnew, &[Engine("global::ringing_without_an_end_leaves_no_queue_out")]),
+    (KeepsTheTurn, &[Cases(&["DB-37"]), Engine("global::queues_that_always_have_work_have_turns_one_after_the_other")]),
+    (KeepsWindows, &[Cases(&["RP-17"]), Engine("mappings::nothing_is_mapped_of_a_ring_that_may_be_evicted")]),
+    (WatchesOn, &[Cases(&["DB-74"])]),
+    (WatchesConnected, &[Cases(&["DB-74"])]),
+    (WatchesOld, &[Cases(&["DB-74"])]),
     (NoLastLook, &[Cases(&["DB-43"]), Explorer]),
     // Monitored values and interrupts.
     (AcknowledgesLate, &[Explorer]),

@@ -52,8 +52,8 @@ fn question(arguments: &[&str]) -> Option<(Question, bool)> {
     Some((question, all))
 }
 
-/// The folders of the newest headers below `WDKContentRoot`, which the kit's command prompt sets; none without it. clang
-/// finds the other headers of Windows by itself.
+/// The folders of the newest headers below `WDKContentRoot`, which the kit's command prompt sets; none without it. The
+/// other headers of Windows clang finds by itself.
 fn kit() -> Vec<PathBuf> {
     let Some(root) = std::env::var_os("WDKContentRoot") else { return Vec::new() };
     let versions = std::fs::read_dir(Path::new(&root).join("Include")).into_iter().flatten().flatten();

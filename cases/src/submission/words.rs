@@ -3,10 +3,11 @@
 use crate::room::{ABORT, CONNECTED, NOTIFY, RETRY, RingQueue, Room, denied, same};
 use crate::{Process, System};
 use anyhow::{Context, Result, ensure};
+use gpu_wire::NODE_PAGING;
 use gpu_wire::packet::{Copy, Encoded, FaultKind, Store};
 use gpu_wire::ring::FAULT_KIND;
 use wddm_abi::D3DKMT_DEVICEEXECUTION_STATE;
-use wddm_abi::ntstatus::STATUS_INVALID_PARAMETER;
+use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED};
 
 /// Bytes of a small ring.
 const RING: u64 = 4096;
@@ -25,6 +26,14 @@ fn inside(system: &dyn System, play: impl FnOnce(&dyn Process, &Room<'_>) -> Res
     let process = system.process("client", false)?;
     let room = Room::new(system, &*process)?;
     play(&*process, &room)
+}
+
+pub fn node_without(system: &dyn System) -> Result<()> {
+    inside(system, |_, room| match room.context(NODE_PAGING.0) {
+        // A packet context, which has no queues.
+        Ok(context) => denied("a user-mode queue", room.queue_in(context, true), STATUS_INVALID_PARAMETER),
+        refused => denied("a hardware context on it", refused, STATUS_NOT_SUPPORTED),
+    })
 }
 
 pub fn created_disconnected(system: &dyn System) -> Result<()> {
@@ -51,6 +60,24 @@ pub fn connect(system: &dyn System) -> Result<()> {
         // Connecting a connected doorbell changes nothing.
         queue.connect()?;
         ensure!(is_connected(&queue)?, "status {}", queue.status()?);
+        Ok(())
+    })
+}
+
+pub fn addresses_stay(system: &dyn System) -> Result<()> {
+    inside(system, |process, room| {
+        let (queue, other) = (RingQueue::new(room, 0, RING)?, RingQueue::new(room, 0, RING)?);
+        let target = room.memory(4096)?;
+        for round in 1..=100 {
+            queue.connect()?;
+            let progress = queue.submit_through(&[store(target.gpu, round)])?;
+            queue.wait(progress)?;
+            same("memory", process.load(target.cpu)?, round)?;
+            same("last queued value", process.load(queue.bell.last_queued)?, progress)?;
+            // There is one physical doorbell.
+            other.connect()?;
+            same("status at its address", queue.status()?, RETRY)?;
+        }
         Ok(())
     })
 }

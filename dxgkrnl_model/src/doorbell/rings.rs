@@ -24,6 +24,11 @@ impl Rings {
         Some(rings)
     }
 
+    /// The ring, and its control words.
+    pub(super) fn parts(&self) -> Option<(Arc<OpenAllocation>, Option<Arc<OpenAllocation>>)> {
+        Some((self.0.first()?.clone(), self.0.get(1).cloned()))
+    }
+
     pub(super) fn allocations(&self) -> Vec<Arc<OpenAllocation>> {
         self.0.clone()
     }

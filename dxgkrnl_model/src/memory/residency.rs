@@ -19,6 +19,7 @@ use super::space::Content;
 use super::va::{PAGE, Protection, Use};
 use crate::adapter::Adapter;
 use crate::process::ProcessAdapter;
+use crate::rules::paging::PAGING_EVICTED;
 
 /// What user mode gets for it.
 pub(crate) fn status_of(error: PagingError) -> NTSTATUS {
@@ -160,6 +161,16 @@ fn pin(adapter: &Adapter, allocation: &Allocation, on: bool) {
     }
 }
 
+/// The backing is named by no page table any more, and may be paged out: a driver that has it mapped still, as a GPU in
+/// software has what it reaches, reaches what another will have there.
+fn judge_let_go(adapter: &Adapter, allocation: &Allocation) {
+    let mapped = adapter.kernel().mapped_by_a_driver(allocation.backing());
+    adapter.rules().check(&PAGING_EVICTED, mapped.is_none(), || {
+        let (page, address) = mapped.unwrap_or_default();
+        format!("page {page} of {:#x} is mapped at {address:#x}", allocation.driver_handle())
+    });
+}
+
 /// Takes back a reference, and the place with the last. On the paging worker.
 pub(crate) fn evict(
     adapter: &Arc<Adapter>,
@@ -222,7 +233,12 @@ pub(super) fn move_out(
             manager.free_in_segment(id, offset);
             moved?;
         }
-        Place::System => pin(adapter, allocation, false),
+        Place::System => {
+            if shown.is_ok() {
+                judge_let_go(adapter, allocation);
+            }
+            pin(adapter, allocation, false);
+        }
         Place::Evicted => (),
     }
     remap_locks(adapter, allocation);
@@ -268,6 +284,9 @@ fn copy(
     pin(adapter, allocation, true);
     let frames = allocation.backing().frames();
     let result = transfer(adapter, manager, allocation.driver_handle(), frames, (id, address), inward);
+    if result.is_ok() {
+        judge_let_go(adapter, allocation);
+    }
     pin(adapter, allocation, false);
     result
 }

@@ -79,6 +79,15 @@ pub struct UserMode {
     /// Source: article user-mode-work-submission, which promises the wait for the last queued value at the end of a
     /// process alone.
     pub queues_end_at_once: bool,
+    /// The first connection of a doorbell behind D3 has `DxgkDdiCreateDoorbell` called once more, for the doorbell that
+    /// there is, in front of `DxgkDdiConnectDoorbell`.
+    ///
+    /// Source: article user-mode-work-submission, engine D-state transitions, which has the former called to establish
+    /// the connection, and names the latter nowhere there. Chosen: both, since the former gives no address of a
+    /// physical doorbell; with the ring, the handles and the private data of the first time, and without a call of
+    /// `DxgkDdiDestroyDoorbell` in between, of which the article has nothing. What it leaves as the driver's handle is
+    /// that from then on.
+    pub creates_behind_d3: bool,
     /// Memory that the CPU does not see is mapped for the GPU in units of 64 KB alone: `D3DKMTMapGpuVirtualAddress` of
     /// anything else is STATUS_INVALID_PARAMETER.
     ///

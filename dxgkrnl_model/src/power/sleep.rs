@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nt_model::Machine;
-use wddm_abi::{D3DDDI_DOORBELLSTATUS, POWER_ACTION};
+use wddm_abi::POWER_ACTION;
 
 use super::Power;
 use crate::adapter::Adapter;
@@ -82,7 +82,7 @@ impl Sleep {
             suspended.push(context);
         }
         for doorbell in adapter.scheduler.queues().iter().flat_map(|queue| queue.doorbells()) {
-            doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
+            doorbell.disconnect_for_d3();
         }
         let taken = lost::take_out(adapter, loss);
         let action = match loss {

@@ -161,6 +161,14 @@ rules! {
         bugcheck: (0x10E, 0xB),
         fix: "when AllocationIsIdle is set the allocation is idle",
     }
+    /// What an eviction leaves.
+    PAGING_EVICTED = "DXG-PAGING-EVICTED" {
+        title: "when an allocation is evicted, and no page table names it any more, the driver has none of its pages mapped",
+        source: "article user-mode-work-submission, engine D-state transitions (nothing is evicted that hardware still \
+            refers to); DDI page DxgkDdiBuildPagingBuffer, DXGK_OPERATION_FLUSH_TLB",
+        bugcheck: none,
+        fix: "have the GPU let go of what it has translated before the flush is reported as done",
+    }
     /// Status of packet submission.
     SUBMIT_STATUS = "DXG-SUBMIT-STATUS" {
         title: "DxgkDdiSubmitCommandVirtual returns STATUS_SUCCESS or STATUS_INVALID_PARAMETER, and STATUS_SUCCESS for paging",

@@ -4,7 +4,8 @@
 //! A client that was built with an older kit has a shorter record. Where this Windows goes by the older form, nothing
 //! behind its end is read or written. Where it has a longer form under the same name ([`LONGER`]), it knows nothing of
 //! the client's kit, and reads and writes all of it: a record that ends before an inaccessible page is an access
-//! violation, and reported as a mistake of user mode.
+//! violation, and reported as a mistake of user mode. Chosen: it writes all of it also where nothing has changed, as
+//! for a record that is input and output; one that may only be read is an access violation, and no short record.
 //!
 //! Source: the kits' headers, as far as they are known (`D3DKMT_OPENNATIVEFENCEFROMNTHANDLE` of the SDK of 2024-10;
 //! `D3DKMT_CONNECT_DOORBELL` and `D3DKMT_NOTIFY_WORK_SUBMISSION` of the SDK 10.0.28000).
@@ -40,13 +41,22 @@ const LONGER: &[(&str, Build, usize, usize)] = &[
     ("D3DKMTNotifyWorkSubmission", Build::W28000, size_of::<kit_28000::D3DKMT_NOTIFY_WORK_SUBMISSION>(), 8),
 ];
 
+/// What a thunk's record has grown to with `build`, and its bytes before.
+fn grown(thunk: &str, build: Build) -> Option<(usize, usize)> {
+    let entry = LONGER.iter().find(|(name, since, ..)| *name == thunk && *since == build);
+    entry.map(|(_, _, bytes, older)| (*bytes, *older))
+}
+
+/// Returns whether a thunk's record is stored although the thunk has not changed it.
+pub(super) fn is_stored(thunk: &str, build: Build) -> bool {
+    grown(thunk, build).is_some()
+}
+
 /// The record of a thunk at `address` could not be read or written: reports a record that has the older form.
 pub(super) fn report(call: &Call, thunk: &'static str, address: usize) {
-    let build = call.shared.personality().build;
-    let grown = LONGER.iter().find(|(name, since, ..)| *name == thunk && *since == build);
-    if let Some((_, _, bytes, older)) = grown.filter(|(.., older)| capture::bytes(address, *older).is_ok()) {
-        debug_assert!(older < bytes);
-        let mistake = UserMistake::ShortRecord { thunk, bytes: *bytes };
+    let Some((bytes, older)) = grown(thunk, call.shared.personality().build) else { return };
+    if capture::bytes(address, older).is_ok() && capture::bytes(address, bytes).is_err() {
+        let mistake = UserMistake::ShortRecord { thunk, bytes };
         call.shared.counters.user_fault(UserFault { process: call.process.nt().id(), mistake });
     }
 }

@@ -62,7 +62,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
         &[
             "object-status", "alloc-size", "alloc-segment", "alloc-cpu-visible", "alloc-flags", "alloc-output",
             "context-info", "paging-status", "paging-overrun", "paging-private", "paging-progress",
-            "paging-busy", "paging-copy", "submit-status",
+            "paging-busy", "paging-copy", "paging-evicted", "submit-status",
             "escape-status", "int-fence", "int-node", "int-type", "int-vsync", "int-dpc", "dpc-notify", "isr-dismiss",
             "int-system-fault", "int-message", "int-level", "tdr-fence", "tdr-fence-behind",
         ],

@@ -243,6 +243,9 @@ fn packets(device: &Device<'_>) -> Result<(), NTSTATUS> {
     device.evict(target.handle)?;
     device.make_resident(target.handle)?;
     expect(target.read(0x2000), 0x1234_5678_1234_5678)?;
+    let system = device.memory(4096, 0)?;
+    device.evict(system.handle)?;
+    device.free(system.handle)?;
     device.destroy_fence(fence.handle)?;
     // Page tables that change in order with work.
     let updated = device.monitored_fence()?;

@@ -176,6 +176,10 @@ win_extern! {
         if frame != 0 {
             super::paging::map(frame);
         }
+        let kept = toy.state().kept.take();
+        if let Some(kept) = kept {
+            super::paging::let_go(kept);
+        }
         for handle in array(arguments.pAllocationList, arguments.NumAllocations as usize) {
             if toy.state().allocations.remove(&number(*handle)).is_none() {
                 // A handle that names nothing: the others go all the same.

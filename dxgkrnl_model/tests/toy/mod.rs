@@ -177,6 +177,8 @@ pub struct State {
     pub opened: HashMap<usize, usize>,
     /// A page of the last allocation that an entry named, for a mutant.
     pub last_frame: u64,
+    /// A page that it keeps mapped: by address and MDL.
+    pub kept: Option<(usize, nt_model::Mdl)>,
     /// The context that packets of the paging process are of which name none.
     pub system_context: usize,
     pub devices: HashMap<usize, usize>,

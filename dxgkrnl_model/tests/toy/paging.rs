@@ -7,6 +7,8 @@ use wddm_abi::{
     DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_PAGETABLEUPDATEMODE, DXGK_PTE, DXGKARG_BUILDPAGINGBUFFER, NTSTATUS,
 };
 
+use nt_model::Mdl;
+
 use super::gpu::{self, opcode};
 use super::{Toy, array};
 
@@ -137,6 +139,15 @@ fn entry(pte: &DXGK_PTE, shift: u32) -> u64 {
 /// What some mutants do with the pages that entries name: they map them by an MDL of their own, and not as they are.
 fn map_wrongly(toy: &Toy, entries: &[DXGK_PTE], of_allocation: bool) {
     let system = |entry: &&DXGK_PTE| entry.Valid() && entry.Segment() == 0;
+    if toy.is("paging-evicted") {
+        let entry = entries.iter().find(|entry| of_allocation && system(entry) && !entry.ReadOnly());
+        let Some(entry) = entry else { return };
+        let old = toy.state().kept.take();
+        old.into_iter().for_each(let_go);
+        let kept = keep(if toy.options.pte_bytes { entry.PageAddress() >> 12 } else { entry.PageAddress() });
+        toy.state().kept = kept;
+        return;
+    }
     let wanted = |entry: &&DXGK_PTE| match toy.options.mutant {
         "map-cache" => of_allocation,
         "map-write" => entry.ReadOnly() && !of_allocation,
@@ -164,6 +175,29 @@ pub fn map(frame: u64) {
             machine.unmap_locked_pages(address, mdl);
         }
         flags.fetch_and(!nt_model::records::MDL_PAGES_LOCKED, std::sync::atomic::Ordering::Relaxed);
+        machine.free_mdl(mdl);
+    });
+}
+
+/// Maps a page frame as its pages are mapped, and keeps it: the mapping, by address and MDL.
+fn keep(frame: u64) -> Option<(usize, Mdl)> {
+    nt_model::Machine::with_current(|machine| {
+        let machine = machine?;
+        let (object, index) = machine.page_of_frame(frame)?;
+        let mdl = machine.allocate_mdl(0, 4096)?;
+        mdl.set_frames(&[frame]);
+        mdl.header().flags.fetch_or(nt_model::records::MDL_PAGES_LOCKED, std::sync::atomic::Ordering::Relaxed);
+        let request = nt_model::memory::MapRequest { cache: object.cache_of(index), ..Default::default() };
+        machine.map_locked_pages(mdl, &request).map(|address| (address, mdl))
+    })
+}
+
+/// Lets go of what [`keep`] has mapped.
+pub fn let_go((address, mdl): (usize, Mdl)) {
+    nt_model::Machine::with_current(|machine| {
+        let Some(machine) = machine else { return };
+        machine.unmap_locked_pages(address, mdl);
+        mdl.header().flags.fetch_and(!nt_model::records::MDL_PAGES_LOCKED, std::sync::atomic::Ordering::Relaxed);
         machine.free_mdl(mdl);
     });
 }

@@ -477,7 +477,7 @@ impl<H: Host> Core<H> {
         if everything {
             self.tlb.flush(EVERY_PROCESS, 0, 0);
         }
-        let is_done = self.tlb.give_back(UNMAPPED_AT_ONCE);
+        let is_done = gpu.mutation.is(Mutation::KeepsWindows) || self.tlb.give_back(UNMAPPED_AT_ONCE);
         if is_done {
             bump(&node.counters.flushes);
             node.trace.push(Event::Flush, served);

@@ -13,6 +13,7 @@
 use crate::NoMemory;
 use crate::gpu::{Gpu, token};
 use crate::host::{Host, Lock};
+use crate::mutation::Mutation;
 use crate::queue::Queue;
 use crate::shared::Shared;
 use crate::word::Ordering;
@@ -139,7 +140,7 @@ impl<H: Host> GlobalDoorbell<H> {
     /// more than [`SEARCHED`] doorbells are connected.
     pub(crate) fn rang(&self, gpu: &Gpu<H>, named: Option<Token>) {
         let found = self.connections.with(|Connections { list, left, again }| {
-            if *left == 0 {
+            if *left == 0 || gpu.mutation.is(Mutation::RoundsBeginAnew) {
                 *left = list.len();
             } else {
                 *again = true;

@@ -28,6 +28,8 @@
 //! - [`Mutation::RunsLost`]: what an engine still runs behind a reset, it has from calls before that.
 //! - [`Mutation::WatchesDestroyed`], [`Mutation::BelievesWritePointer`], [`Mutation::StarvedKeepsWindows`],
 //!   [`Mutation::RunsWhenFull`], [`Mutation::KernelQueueStays`]: what an engine looks at, keeps or runs between calls.
+//! - [`Mutation::WatchesOn`], [`Mutation::WatchesConnected`], [`Mutation::WatchesOld`]: the same of write pointers.
+//! - [`Mutation::KeepsWindows`]: what an engine has mapped shows at the kernel's imports alone.
 //! - [`Mutation::NextRingGoesOn`], [`Mutation::RunsAside`]: what an engine does in a ring comes to no call.
 //! - [`Mutation::LeavesBusyQueue`], [`Mutation::LeavesRing`], [`Mutation::LeavesHeldEngine`]: what is left out is a
 //!   wait for an engine, behind the marks that a call has set.
@@ -39,6 +41,7 @@
 //!   between two of its looks, the engine alone knows.
 //! - [`Mutation::ResumesOne`], [`Mutation::KeepsRing`], [`Mutation::RunsInF1`]: which queues an engine is told to look
 //!   at, and where, lies between driver and GPU.
+//! - [`Mutation::RoundsBeginAnew`], [`Mutation::KeepsTheTurn`]: which queue an engine looks at next, and which it runs.
 //! - [`Mutation::FencesRunBack`]: the last fence that was submitted shows in debug information alone.
 //!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
@@ -218,4 +221,16 @@ gpu_word::mutations! {
     LeavesUnlooked = 161,
     /// A device that is destroyed leaves its doorbells where they are.
     KeepsDoorbells = 162,
+    /// A ring of the global doorbell during a round begins the round anew, at the end of the list.
+    RoundsBeginAnew = 150,
+    /// The time that a queue has the engine while others wait counts for nothing: it has the next turn, too.
+    KeepsTheTurn = 151,
+    /// An engine acknowledges a flush before it has unmapped what that dooms.
+    KeepsWindows = 152,
+    /// The write pointer of a queue that lost its page to another is watched on.
+    WatchesOn = 153,
+    /// The write pointer of a queue whose doorbell is connected again is watched on.
+    WatchesConnected = 154,
+    /// The write pointer of a queue whose doorbell is destroyed is watched on.
+    WatchesOld = 155,
 }

@@ -29,9 +29,10 @@ use crate::platform::{self, Platform};
 use crate::process::Process;
 use crate::status::{Error, Result};
 use core::sync::atomic::{AtomicBool, Ordering};
-use gpu_engine::host::Lock;
+use gpu_engine::gpu::Gpu;
+use gpu_engine::host::{Host, Lock};
 use gpu_engine::mutation::Mutation;
-use gpu_engine::queue::Binding;
+use gpu_engine::queue::{Binding, Queue};
 #[cfg(doc)]
 use gpu_engine::rings::RINGS;
 use gpu_engine::shared::Shared;
@@ -81,6 +82,9 @@ impl<P: Platform> Doorbell<P> {
     /// published in that one runs first, a fence wait that is not met included, and positions in the new one start at
     /// 0. User mode keeps the old ring for as long. Without the flag what the queue was in is forgotten.
     ///
+    /// For a doorbell that there is, by Dxgkrnl's handle `os`, nothing is made: the article has this function called
+    /// behind D3 to establish its connection, which [`Self::connect`] makes. That one's handle is returned.
+    ///
     /// # Errors
     /// [`Error::InvalidParameter`]: no user-mode queue, a second doorbell (with `resizes` a third, or a ring more than
     /// [`RINGS`]), no control allocation (this GPU needs one), a ring that is no power of two or out of range, private
@@ -111,6 +115,20 @@ impl<P: Platform> Doorbell<P> {
             && placed(binding.control, ring::CONTROL_SIZE);
         if !sane {
             return Err(Error::InvalidParameter);
+        }
+        let reply = DoorbellReply {
+            token: gpu_engine::gpu::token(queue.engine.slot).get(),
+            model: started.settings.doorbell_model.raw(),
+            ring_size: geometry.size(),
+        };
+        let mut answer = || {
+            if let Some(to) = private.get_mut(..reply.bytes().len()) {
+                to.copy_from_slice(reply.bytes());
+            }
+        };
+        if let Some(handle) = queue.doorbells.with(|doorbells| doorbells.of(os)) {
+            answer();
+            return Ok(handle);
         }
         let key = started.doorbells.new_key();
         if !queue.doorbells.with(|doorbells| doorbells.add(resizes)) {
@@ -149,7 +167,7 @@ impl<P: Platform> Doorbell<P> {
                 } else if !queue.engine.resize(binding) {
                     return false;
                 }
-                doorbells.newest = key;
+                doorbells.know(key, os, handle);
                 true
             });
             if !is_bound {
@@ -166,14 +184,7 @@ impl<P: Platform> Doorbell<P> {
             // What is left in the old ring goes on, whether or not the new doorbell is connected.
             started.gpu.make_ready(&queue.engine);
         }
-        let reply = DoorbellReply {
-            token: gpu_engine::gpu::token(queue.engine.slot).get(),
-            model: started.settings.doorbell_model.raw(),
-            ring_size: geometry.size(),
-        };
-        if let Some(to) = private.get_mut(..reply.bytes().len()) {
-            to.copy_from_slice(reply.bytes());
-        }
+        answer();
         Ok(handle)
     }
 
@@ -195,7 +206,7 @@ impl<P: Platform> Doorbell<P> {
         };
         let index = self.connect_physical(irql, started)?;
         // Rings that landed on the dummy page meanwhile: their work is found here.
-        started.gpu.stop_watching(queue, self.claimant.key);
+        end_watch(&started.gpu, queue, self.claimant.key, Mutation::WatchesConnected);
         let pages = started.gpu.doorbell_pages(index).ok_or(Error::InvalidParameter)?;
         Ok(Connection { address: pages.as_ptr(), status })
     }
@@ -279,7 +290,7 @@ impl<P: Platform> Doorbell<P> {
         let mut give_back = || started.doorbells.release(&hands, &doorbell.claimant);
         platform::until(irql, &started.platform, Some(GONE_PATIENCE), &mut give_back);
         started.gpu.host.changes().announce();
-        started.gpu.stop_watching(engine, doorbell.claimant.key);
+        end_watch(&started.gpu, engine, doorbell.claimant.key, Mutation::WatchesOld);
         let is_aside = doorbell.queue.doorbells.with(|doorbells| {
             let is_last = doorbells.remove(doorbell.claimant.key);
             if is_last && !started.gpu.mutation.is(Mutation::KeepsRing) {
@@ -330,7 +341,17 @@ impl<P: Platform> Hands<Claimant<EngineHost<P>>> for OfDriver<'_, P> {
     }
 
     fn look(&self, owner: &Claimant<EngineHost<P>>) {
-        self.started.gpu.stop_watching(&owner.queue, owner.key);
+        end_watch(&self.started.gpu, &owner.queue, owner.key, Mutation::WatchesOn);
+    }
+}
+
+/// The page of the doorbell with the number `key` is rotated, or connected: the queue is looked at once more, and its
+/// write pointer is watched no longer, unless `left_out` is the mistake that is played.
+fn end_watch<H: Host>(gpu: &Gpu<H>, queue: &Shared<Queue<H>>, key: u64, left_out: Mutation) {
+    if gpu.mutation.is(left_out) {
+        gpu.make_ready(queue);
+    } else {
+        gpu.stop_watching(queue, key);
     }
 }
 

@@ -43,6 +43,19 @@ pub(crate) struct Doorbells {
     count: u32,
     /// The number of the one that was created last: its ring is the last of the queue's.
     pub newest: u64,
+    /// Those that there are.
+    known: [Option<Known>; 2],
+}
+
+/// A doorbell, by its names.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// Its number.
+    key: u64,
+    /// Dxgkrnl's handle.
+    os: u64,
+    /// The driver's.
+    handle: Handle,
 }
 
 impl Doorbells {
@@ -53,9 +66,25 @@ impl Doorbells {
         may
     }
 
+    /// The one with the number `key` has these handles, Dxgkrnl's and the driver's, and the last ring of the queue's.
+    pub fn know(&mut self, key: u64, os: u64, handle: Handle) {
+        self.newest = key;
+        if let Some(place) = self.known.iter_mut().find(|known| known.is_none()) {
+            *place = Some(Known { key, os, handle });
+        }
+    }
+
+    /// The driver's handle of the one that Dxgkrnl names by `os`, if there is one.
+    pub fn of(&self, os: u64) -> Option<Handle> {
+        self.known.iter().flatten().find(|known| known.os == os).map(|known| known.handle)
+    }
+
     /// Counts one less, which has the number `key`. Returns whether its ring is the last of the queue's.
     pub fn remove(&mut self, key: u64) -> bool {
         self.count = self.count.saturating_sub(1);
+        for place in self.known.iter_mut().filter(|known| known.is_some_and(|known| known.key == key)) {
+            *place = None;
+        }
         self.newest == key
     }
 }

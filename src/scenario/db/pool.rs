@@ -35,6 +35,13 @@ pub(super) const CASES: &[Scenario] = &[
         source: "DXGK_USERMODESUBMISSION_CAPS, DoorbellSizeInBytes; User-mode work submission, Discovery",
         play: several_pages,
     },
+    Scenario {
+        id: "DB-74",
+        title: "where a rotation is over, nothing is looked for that was not rung: behind the loss of a doorbell, a \
+                connection and the end of an old one",
+        source: "DxgkCbDisconnectDoorbell; DxgkDdiConnectDoorbell; DxgkDdiDestroyDoorbell",
+        play: looks_no_more,
+    },
 ];
 
 /// Runs a submission that does nothing, with as many connections as it takes.
@@ -204,5 +211,58 @@ fn crowd(scene: &Scene) -> Played {
             std::thread::park_timeout(Duration::from_micros(300));
         }
         threads.into_iter().try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread ended by itself"))?)
+    })
+}
+
+/// What is published and not rung is not run, while another queue of the node is. Then it is rung.
+fn looked_at_when_rung(scene: &Scene, queue: &RingQueue, other: &RingQueue) -> Played {
+    run(scene, other)?;
+    let progress = queue.record(&[])?;
+    queue.tell(progress)?;
+    queue.publish()?;
+    for _ in 0..5 {
+        std::thread::park_timeout(Duration::from_millis(10));
+        run(scene, other)?;
+        same("progress of what was not rung", queue.progress()?, progress - 1)?;
+    }
+    if queue.ring()? == RETRY {
+        queue.connect().context("connect")?;
+    }
+    queue.wait(scene, progress)
+}
+
+fn looks_no_more(stage: &Stage) -> Played {
+    let setup = |doorbells| Setup::default().setting("PhysicalDoorbells", doorbells).setting("IdleMilliseconds", 0);
+    // The driver takes a page away of which it did not know whether the OS has rotated it.
+    stage.play(setup(1), |scene| {
+        let (one, two) = (raw(scene)?, raw(scene)?);
+        let (room, beside) = (Room::new(&one)?, Room::new(&two)?);
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        run(scene, &queue)?;
+        scene.world.os.disconnect_doorbells(scene.adapter(), false);
+        let other = RingQueue::connected(scene, &beside, 0, 4096)?;
+        looked_at_when_rung(scene, &queue, &other)
+    })?;
+    // A connection shows that it has.
+    stage.play(setup(4), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let (queue, other) =
+            (RingQueue::connected(scene, &room, 0, 4096)?, RingQueue::connected(scene, &room, 0, 4096)?);
+        run(scene, &queue)?;
+        scene.world.os.disconnect_doorbells(scene.adapter(), false);
+        queue.connect().context("connect")?;
+        looked_at_when_rung(scene, &queue, &other)
+    })?;
+    // So does the end of the doorbell, beside which there is another one.
+    stage.play(setup(4), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let (old, other) = (RingQueue::connected(scene, &room, 0, 4096)?, RingQueue::connected(scene, &room, 0, 4096)?);
+        run(scene, &old)?;
+        let queue = old.resized(scene, 8192)?;
+        queue.connect().context("connect")?;
+        old.destroy_bell()?;
+        looked_at_when_rung(scene, &queue, &other)
     })
 }

@@ -1,12 +1,12 @@
 //! Rings, write pointers, retries.
 
-use super::{ABORT, CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw, unprobed};
+use super::{ABORT, CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw, store, unprobed};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Denied, Played, Scenario, Scene, Setup, Stage, portable, refused, same};
-use anyhow::ensure;
+use anyhow::{Result, ensure};
 use dxgkrnl_model::report::{UserFault, UserMistake};
 use gpu_wire::GpuVa;
-use gpu_wire::packet::{Copy, Encoded};
+use gpu_wire::packet::{Copy, Encoded, Fill};
 use umd_core::ffi::types::{FP_KIND_SYSTEM, FP_SUBMIT_DO_NOT_WAIT};
 use wddm_abi::ntstatus::{STATUS_DEVICE_REMOVED, STATUS_IO_TIMEOUT};
 
@@ -51,7 +51,7 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "DB-37",
-        title: "global doorbell: two processes ring the same page",
+        title: "global doorbell: two processes ring the same page; queues that always have work have turns in one order",
         source: "User-mode work submission, Doorbells (global doorbells)",
         play: global,
     },
@@ -325,5 +325,52 @@ fn global(stage: &Stage) -> Played {
             }
         }
         same("callbacks", scene.callbacks("DxgkCbDisconnectDoorbell"), 0)
+    })?;
+    round_robin(stage)
+}
+
+/// Four queues of four contexts, all of whose work is published before one of them rings: each has the engine in its
+/// turn. Behind each round of a queue the GPU notes how far all are; a round takes as long as a turn.
+fn round_robin(stage: &Stage) -> Played {
+    const QUEUES: u64 = 4;
+    const ROUNDS: u64 = 16;
+    /// Bytes of a round's work: as many as a turn has at most.
+    const BYTES: u64 = 4 << 20;
+    stage.play(Setup::default().setting("DoorbellModel", 1).setting("IdleMilliseconds", 0), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let (words, log) = (room.memory(scene, 4096)?, room.memory(scene, 4096)?);
+        let target = room.memory(scene, BYTES)?;
+        let queues = (0..QUEUES).map(|_| RingQueue::connected(scene, &room, 0, 4096)).collect::<Result<Vec<_>>>()?;
+        // A quantum that is over with each turn.
+        scene.world.os.set_scheduling(scene.adapter(), &raw.process, |it| it.quantum = 1);
+        let row = |queue: u64, round: u64| 8 * QUEUES * (queue * ROUNDS + round - 1);
+        let mut last = Vec::new();
+        for (queue, number) in queues.iter().zip(0..) {
+            for round in 1..=ROUNDS {
+                let to = log.gpu + row(number, round);
+                let note = Copy { source: words.gpu, destination: to, length: 8 * QUEUES };
+                let work = Fill { address: target.gpu, length: BYTES, pattern: 1, reserved: 0 };
+                queue.write(store(words.gpu + 8 * number, round).as_bytes())?;
+                queue.write(note.to_packet().as_bytes())?;
+                queue.write(work.to_packet().as_bytes())?;
+            }
+            let progress = queue.record(&[])?;
+            queue.tell(progress)?;
+            queue.publish()?;
+            last.push(progress);
+        }
+        same("status", queues[2].ring()?, CONNECTED)?;
+        for (queue, progress) in queues.iter().zip(last) {
+            queue.wait(scene, progress)?;
+        }
+        for (number, round) in (0..QUEUES).flat_map(|number| (1..=ROUNDS).map(move |round| (number, round))) {
+            // CAST: below the size of a page.
+            let seen = |other: u64| raw.load(log.cpu + (row(number, round) + 8 * other) as usize);
+            let rounds = (0..QUEUES).map(seen).collect::<Result<Vec<_>, _>>()?;
+            let is_turn = rounds.iter().all(|other| (round - 1..=round + 1).contains(other));
+            ensure!(is_turn, "queue {number} begins round {round} while the queues' rounds are {rounds:?}");
+        }
+        Ok(())
     })
 }

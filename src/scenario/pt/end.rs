@@ -96,9 +96,9 @@ pub(super) fn older_beside_newer(stage: &Stage) -> Played {
         let (queue, page) = (rig.queue(0)?, rig.page()?);
         queue.run(|list| list.store(page.at(0), 0))?;
         queue.wait(0, PATIENCE)?;
+        let before = scene.adapter().ddi_calls();
         let mut client = scene.world.separate("older")?;
         client.expect("ready")?;
-        let before = scene.adapter().ddi_calls();
         let handle = client.process().nt().insert_handle(object);
         client.say(&handle.to_string())?;
         for round in 1..=ROUNDS {

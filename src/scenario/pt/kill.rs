@@ -2,8 +2,9 @@
 
 use super::{Held, Neighbour, setup};
 use crate::scenario::{Played, Stage, same};
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 use std::os::unix::process::ExitStatusExt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// What the driver is called at when a process ends, in this order.
@@ -49,6 +50,9 @@ pub(super) fn hung(stage: &Stage) -> Played {
 /// An ended client is gone after so long at most, on a machine that is busy with other things.
 const SOON: Duration = Duration::from_secs(10);
 
+/// Of 40 looks in the 200 ms of a rotation, one in front of it and one behind it, and some that a busy host has there.
+const LOOKS: u32 = 5;
+
 pub(super) fn stopped(stage: &Stage) -> Played {
     stage.play(setup().setting("PhysicalDoorbells", 1), |scene| {
         let mut neighbour = Neighbour::new(scene, 0)?;
@@ -56,9 +60,23 @@ pub(super) fn stopped(stage: &Stage) -> Played {
         client.expect("connected")?;
         client.stop();
         let begun = Instant::now();
-        neighbour.job(scene)?;
-        let time = begun.elapsed();
+        let looks = AtomicU32::new(0);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Acquire) {
+                    scene.world.os.connected_doorbells(scene.adapter());
+                    looks.fetch_add(1, Ordering::Relaxed);
+                    std::thread::park_timeout(Duration::from_millis(5));
+                }
+            });
+            let job = neighbour.job(scene);
+            is_over.store(true, Ordering::Release);
+            job
+        })?;
+        let (time, looks) = (begun.elapsed(), looks.into_inner());
         ensure!(time >= Duration::from_millis(200) && time < SOON, "the doorbell was had after {time:?}");
+        ensure!(looks > LOOKS, "{looks} looks at the doorbells' states in {time:?}: they wait for the rotation");
         ensure!(client.say("go").is_err() || client.hear().is_err(), "the client goes on");
         let status = client.exit()?;
         same("the signal that ended it", status.signal(), Some(9))?;
@@ -72,6 +90,33 @@ pub(super) fn refusing(stage: &Stage) -> Played {
         let client = scene.world.separate("refuses")?;
         client.expect("refuses")?;
         neighbour.job(scene)?;
+        let status = client.exit()?;
+        same("the signal that ended it", status.signal(), Some(9))?;
+        neighbour.job(scene)
+    })
+}
+
+/// The most that a client's threads compute meanwhile: 200 ms and a part of that, and what its other threads do.
+const COMPUTED: Duration = Duration::from_millis(600);
+
+/// How long the threads of process `pid` have run, until it is waited for. In parts of 10 ms.
+fn ran(pid: i32) -> Result<Duration> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("the client's account")?;
+    // Behind the name: utime and stime are fields 14 and 15.
+    let fields = text.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(2);
+    let ticks = fields.map(|field| Ok(field.parse::<u64>()?)).sum::<Result<u64>>()?;
+    Ok(Duration::from_millis(10 * ticks))
+}
+
+pub(super) fn spinning(stage: &Stage) -> Played {
+    stage.play(setup().setting("PhysicalDoorbells", 1), |scene| {
+        let mut neighbour = Neighbour::new(scene, 0)?;
+        let client = scene.world.separate("spins")?;
+        client.expect("spins")?;
+        let before = ran(client.pid())?;
+        neighbour.job(scene)?;
+        let computed = ran(client.pid())?.saturating_sub(before);
+        ensure!(computed < COMPUTED, "the client has computed for {computed:?} when it is ended");
         let status = client.exit()?;
         same("the signal that ended it", status.signal(), Some(9))?;
         neighbour.job(scene)

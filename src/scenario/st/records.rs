@@ -5,7 +5,7 @@ use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, bail, ensure};
 use dxgkrnl_model::personality::Build;
 use dxgkrnl_model::report::{UserFault, UserMistake};
-use nt_model::PAGE_SIZE;
+use nt_model::{PAGE_SIZE, Rights};
 use std::collections::BTreeSet;
 use wddm_abi::ntstatus::{STATUS_ACCESS_VIOLATION, STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
 use wddm_abi::{D3DKMT_CONNECT_DOORBELL, D3DKMT_NOTIFY_WORK_SUBMISSION, Plain, kit_28000};
@@ -90,6 +90,19 @@ fn grown(stage: &Stage) -> Played {
             let mut record = kit_28000::D3DKMT_NOTIFY_WORK_SUBMISSION::zeroed();
             record.hHwQueue = queue.queue.handle;
             same("72 bytes, to notify", raw.call_at(notify, put(&raw, edge, &record)?), STATUS_SUCCESS)?;
+            // Whole records that may only be read: they are stored as well, and are not short.
+            let kernel = scene.world.os.kernel();
+            let read_only = kernel.allocate_user(raw.process.nt(), 1).context("a page")?;
+            let end = read_only + PAGE_SIZE;
+            let at = put(&raw, end, &record)?;
+            kernel.protect_user(raw.process.nt(), read_only, Rights::Read).context("a page that may be read")?;
+            same("72 bytes that are read-only", raw.call_at(notify, at), STATUS_ACCESS_VIOLATION)?;
+            kernel.protect_user(raw.process.nt(), read_only, Rights::ReadWrite).context("a page as before")?;
+            let mut record = kit_28000::D3DKMT_CONNECT_DOORBELL::zeroed();
+            record.hHwQueue = queue.queue.handle;
+            let at = put(&raw, end, &record)?;
+            kernel.protect_user(raw.process.nt(), read_only, Rights::Read).context("a page that may be read")?;
+            same("88 bytes that are read-only", raw.call_at(connect, at), STATUS_ACCESS_VIOLATION)?;
             let progress = queue.submit_through(&[])?;
             queue.wait(scene, progress)?;
             // The user-mode driver does not make these calls here.

@@ -52,10 +52,23 @@ pub fn keep(at: usize, handed: Handed, rights: Rights) {
 
 /// Whether the agent does nothing more, and says so.
 static REFUSES: AtomicBool = AtomicBool::new(false);
+/// Whether the agent does nothing more, and computes instead.
+static SPINS: AtomicBool = AtomicBool::new(false);
 
 /// What the agent asks in front of each change of a mapping.
 pub fn refuses() -> bool {
+    while SPINS.load(Ordering::Acquire) {
+        std::hint::spin_loop();
+    }
     REFUSES.load(Ordering::Acquire)
+}
+
+/// Has its agent compute without an end where it is to take a page away.
+pub fn spin(here: &Here) -> Result<()> {
+    let _client = worked(here, 1)?;
+    SPINS.store(true, Ordering::Release);
+    say("spins");
+    hear("never")
 }
 
 /// Has its agent refuse: no page can be taken away from this process.

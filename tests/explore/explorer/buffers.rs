@@ -31,6 +31,7 @@ static HOOKS: Hooks = Hooks { load, store, read, fence };
 /// Gives every engine of this process a store buffer.
 pub fn install() {
     install_hooks(&HOOKS);
+    super::told::install();
 }
 
 fn is_engine() -> bool {
@@ -84,6 +85,9 @@ fn offer_in_ddi() {
 }
 
 fn load(at: *const u64, _order: Ordering) -> Option<u64> {
+    if is_engine() {
+        super::told::look();
+    }
     if !buffers() {
         offer_in_ddi();
         return None;

@@ -2,9 +2,11 @@
 
 mod buffers;
 mod packets;
+mod told;
 
 pub use buffers::install;
 use packets::Packets;
+use told::Watch;
 
 use anyhow::{Context, Result, bail, ensure};
 use dxgkrnl_model::adapter::AdapterConfig;
@@ -52,6 +54,8 @@ pub enum Of {
     Pauses,
     /// Packets of two processes on a node that is preempted as often as it answers.
     Preemptions,
+    /// Submissions one behind the other, between whose stores engines look.
+    Submissions,
 }
 
 /// What path a boot took.
@@ -104,6 +108,9 @@ impl Race<'_> {
         if let Some(violation) = world.os.kernel().rules.violations().first() {
             bail!("{violation}");
         }
+        if let Some(fault) = world.os.report().user_faults.first() {
+            bail!("{fault:?}");
+        }
         Ok(path)
     }
 
@@ -125,6 +132,7 @@ impl Race<'_> {
             let played = match &mut client {
                 Player::Packets(packets) => packets.round(&mut dice),
                 Player::Client(client) if self.of == Of::Waits => client.round(&mut dice),
+                Player::Client(client) if self.of == Of::Submissions => client.submit(&mut dice),
                 Player::Client(client) => client.pause_and_ring(&mut dice),
             };
             played.with_context(|| format!("round {round}"))?;
@@ -245,6 +253,26 @@ impl Client {
             self.value = value;
         }
         Ok(())
+    }
+
+    /// Submits to both queues in turns, while engines look at them; then waits for all of it.
+    fn submit(&mut self, dice: &mut Dice) -> Result<()> {
+        let watch = Watch::new(&self.queues)?;
+        let mut last = [None; 2];
+        for _ in 0..2 + dice.below(6) {
+            // CAST: 0 or 1.
+            let number = dice.below(2) as usize;
+            last[number] = Some(self.queues[number].run(|list| list.nop(16))?);
+            if dice.below(2) == 0 {
+                Machine::with_current(|machine| machine.map(|machine| machine.delay_execution(-100)));
+            }
+        }
+        for (queue, last) in self.queues.iter().zip(last) {
+            last.map_or(Ok(()), |last| queue.wait(last, Some(LIMIT)))?;
+        }
+        let (looks, mistake) = watch.seen();
+        ensure!(looks != 0, "no engine has looked");
+        mistake.map_or(Ok(()), |mistake| bail!("{mistake}"))
     }
 
     fn round(&mut self, dice: &mut Dice) -> Result<()> {

@@ -59,10 +59,39 @@ impl Word for MappedWord {
 
     fn store(&self, value: u64, order: Ordering) {
         self.word().store(value, order);
+        #[cfg(feature = "explore")]
+        hooks::stored();
     }
 
     fn fence(order: Ordering) {
         machine_fence(order);
+    }
+}
+
+#[cfg(feature = "explore")]
+pub mod hooks {
+    //! Where the schedule explorer lets others run between two stores of user mode.
+    use core::sync::atomic::{AtomicPtr, Ordering};
+
+    /// What the explorer implements.
+    pub struct Hooks {
+        /// This thread has stored a word.
+        pub stored: fn(),
+    }
+
+    static INSTALLED: AtomicPtr<Hooks> = AtomicPtr::new(core::ptr::null_mut());
+
+    /// Installs hooks for the whole process.
+    pub fn install(hooks: &'static Hooks) {
+        INSTALLED.store(core::ptr::from_ref(hooks).cast_mut(), Ordering::Release);
+    }
+
+    pub(super) fn stored() {
+        let raw = INSTALLED.load(Ordering::Acquire);
+        // SAFETY: only install stores here, and it stores a &'static.
+        if let Some(hooks) = unsafe { raw.as_ref() } {
+            (hooks.stored)();
+        }
     }
 }
 

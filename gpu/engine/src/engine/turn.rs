@@ -125,7 +125,9 @@ impl<H: Host> Core<H> {
         queue.exec.put(exec, &gpu.mutation);
         if let Some(since) = self.contested.take() {
             let now = gpu.host.clock();
-            self.schedule.ran(now.saturating_sub(since));
+            if !gpu.mutation.is(Mutation::KeepsTheTurn) {
+                self.schedule.ran(now.saturating_sub(since));
+            }
             self.schedule.end_quantum(&gpu.policy, queue.context.quantum(), now);
         }
         if stays_ready && outcome == Outcome::Budget && is_amid && self.schedule.grace().is_some() {

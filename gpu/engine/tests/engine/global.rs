@@ -1,8 +1,10 @@
 //! A ring of the global doorbell has every connected queue looked at: in parts, between which the engines look up, by
 //! whichever engine is there, and without an end to ringing that could keep it from coming to one.
 
-use crate::preemption::BOUND;
+use crate::preemption::{BOUND, endless};
 use crate::support::{Range, Rig, TestQueue};
+use crate::turns::{last_owner, owners};
+use gpu_engine::context::Properties;
 use gpu_engine::engine::Step;
 use gpu_engine::node::Control;
 use gpu_engine::word::{Ordering, Word};
@@ -116,7 +118,7 @@ fn a_round_passes_no_queue_by_while_others_go() {
 /// User mode that rings without an end keeps no queue from being looked at, and takes no more of another's turn than a
 /// part of a round in front of it.
 #[test]
-fn ringing_without_an_end_leaves_no_queue_out() {
+pub(crate) fn ringing_without_an_end_leaves_no_queue_out() {
     const QUEUES: u64 = 400;
     let mut rig = Rig::with(Model::Global, false);
     let m = rig.map(2, false);
@@ -129,4 +131,36 @@ fn ringing_without_an_end_leaves_no_queue_out() {
         assert!(steps < 2_000, "{} of {QUEUES} ran", done(&m, QUEUES));
     }
     assert!(most(&rig) <= BOUND, "{} between two looks", most(&rig));
+}
+
+/// Queues of several contexts that always have work, and that one ring brings, have the engine one after the other, as
+/// often as each other and in one order: round robin.
+#[test]
+pub(crate) fn queues_that_always_have_work_have_turns_one_after_the_other() {
+    const CONTEXTS: usize = 3;
+    const QUEUES: usize = 2 * CONTEXTS;
+    let mut rig = Rig::with(Model::Global, false);
+    let m = rig.map(1, false);
+    let jump = endless(&mut rig, m.va);
+    let mut queues = Vec::new();
+    for _ in 0..CONTEXTS {
+        let context = rig.context(0);
+        // A quantum that is over with each turn.
+        let turns = Properties { band: 1, level: 0, priority: 0, quantum: 1, grace_same: 0, grace_lower: 0 };
+        assert!(context.set_properties(&rig.gpu.policy, &turns));
+        queues.extend([rig.queue_of(&context, 0), rig.queue_of(&context, 0)]);
+    }
+    rig.settle();
+    queues.iter_mut().for_each(|queue| queue.publish(core::slice::from_ref(&jump)));
+    queues[4].ring();
+    // Until one has had the first turn.
+    while m.read(0) == 0 {
+        rig.engines[0].step();
+    }
+    let queues: Vec<_> = queues.iter().collect();
+    let mut turns = vec![last_owner(&rig, &queues)];
+    turns.extend(owners(&mut rig, 20 * QUEUES - 1, &queues));
+    let (round, rest) = turns.split_at(QUEUES);
+    assert_eq!((0..QUEUES).find(|queue| !round.contains(queue)), None, "each has a turn in the first round: {round:?}");
+    assert_eq!(rest.chunks(QUEUES).find(|next| *next != round), None, "the order is that of the first round");
 }

@@ -76,6 +76,9 @@ fn what_is_left_out_is_noticed() {
         (Mutation::ReportsSuspensionsOfLost, limits::a_suspension_is_not_answered_behind_an_adapter_reset),
         (Mutation::HeldKeepsReports, limits::what_an_engine_held_with_is_over_when_the_adapters_reset_follows),
         (Mutation::OldEngineGoesOn, replaced::an_engine_that_was_given_up_touches_nothing_when_it_comes_back),
+        (Mutation::KeepsWindows, mappings::nothing_is_mapped_of_a_ring_that_may_be_evicted),
+        (Mutation::RoundsBeginAnew, global::ringing_without_an_end_leaves_no_queue_out),
+        (Mutation::KeepsTheTurn, global::queues_that_always_have_work_have_turns_one_after_the_other),
         (Mutation::BacklogKeepsPackets, limits::ends_of_packets_that_had_no_room_are_over_with_a_reset),
     ];
     for (mutation, test) in rows {

@@ -2,6 +2,7 @@
 
 use crate::preemption::scattered;
 use crate::support::{Range, Rig, TestFence, log, log_position};
+use gpu_engine::context::Suspend;
 use gpu_engine::engine::Step;
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::packet::{self, Encoded, FaultKind, log_operation::SIGNAL_EXECUTED};
@@ -289,4 +290,36 @@ fn a_flush_behind_an_unfinished_one_leaves_nothing_mapped() {
         rig.settle();
     }
     assert_eq!((q.fault(), pages.iter().filter(|page| page.read(0) != 7).count()), (None, 0));
+}
+
+/// The context is suspended, the doorbell disconnected, and the translations of its process are flushed, as before the
+/// OS evicts what a ring lies in: then nothing of that process is mapped, and nothing is until the context is resumed.
+#[test]
+pub fn nothing_is_mapped_of_a_ring_that_may_be_evicted() {
+    let mut rig = Rig::new();
+    let mut queue = rig.queue(0, 0);
+    let memory = rig.map(64, false);
+    let live = |rig: &Rig| rig.gpu.host.mappings.load(Ordering::Relaxed);
+    let fill = packet::Fill { address: memory.va.0, length: 64 * PAGE_SIZE, pattern: !0, reserved: 0 };
+    queue.submit(&[fill.to_packet()]);
+    rig.settle();
+    assert!(live(&rig) > 2, "ring, control words and memory are mapped");
+    assert_eq!(rig.gpu.suspend(&queue.queue.context, 1), Suspend::Pending);
+    rig.settle();
+    rig.gpu.doorbells.disconnect(0);
+    let number = rig.gpu.flush(rig.process.number, 0, 0);
+    while !rig.gpu.flush_done(number) {
+        for engine in &mut rig.engines {
+            engine.step();
+        }
+    }
+    assert_eq!(live(&rig), 0, "windows are left when the flush is done");
+    queue.submit(&[fill.to_packet()]);
+    rig.gpu.make_ready(&queue.queue);
+    rig.settle();
+    assert_eq!(live(&rig), 0, "a suspended context has something mapped");
+    queue.queue.context.resume();
+    rig.gpu.make_ready(&queue.queue);
+    rig.settle();
+    assert!(live(&rig) > 2);
 }

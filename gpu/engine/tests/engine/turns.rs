@@ -47,14 +47,19 @@ fn in_band(band: u32) -> Properties {
     Properties { band, level: 0, priority: 0, quantum: 0, grace_same: 0, grace_lower: 0 }
 }
 
-/// Whose the next `turns` turns of node 0 are: the place of each queue in `queues`, the oldest first.
-fn owners(rig: &mut Rig, turns: usize, queues: &[&TestQueue]) -> Vec<usize> {
+/// Whose the last turn of node 0 was: the place of the queue in `queues`.
+pub(crate) fn last_owner(rig: &Rig, queues: &[&TestQueue]) -> usize {
     let slot = |queue: &TestQueue| queue.queue.slot.pack() & ((1 << 56) - 1);
-    let owner = |argument: u64| queues.iter().position(|queue| slot(queue) == argument).unwrap();
-    let last = |rig: &Rig| rig.gpu.nodes[0].trace.last().filter(|(_, event, _)| *event == Event::Run).last();
+    let last = rig.gpu.nodes[0].trace.last().filter(|(_, event, _)| *event == Event::Run).last();
+    let (_, _, argument) = last.unwrap();
+    queues.iter().position(|queue| slot(queue) == argument).unwrap()
+}
+
+/// Whose the next `turns` turns of node 0 are, the oldest first.
+pub(crate) fn owners(rig: &mut Rig, turns: usize, queues: &[&TestQueue]) -> Vec<usize> {
     let turn = |_| {
         rig.engines[0].step();
-        last(rig).map(|(_, _, argument)| owner(argument)).unwrap()
+        last_owner(rig, queues)
     };
     (0..turns).map(turn).collect()
 }
