@@ -60,6 +60,8 @@ pub(crate) struct VidSch {
     changed: Signal,
     kicked: AtomicBool,
     stopping: AtomicBool,
+    /// Paging is refused: see [`lose_system`](Self::lose_system).
+    system_lost: AtomicBool,
     thread: Lock<Option<Arc<Thread>>>,
 }
 
@@ -81,6 +83,7 @@ impl VidSch {
             changed: Signal::new(),
             kicked: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            system_lost: AtomicBool::new(false),
             thread: Lock::new(Rank::Log, None),
         }
     }
@@ -190,7 +193,7 @@ impl VidSch {
         (private, private_size): (usize, usize),
         refers: Arc<[usize]>,
     ) -> Option<Arc<Completion>> {
-        let present = self.system.lock().is_some();
+        let present = self.system.lock().is_some() && !self.system_lost.load(Ordering::Acquire);
         if !present || self.stopping.load(Ordering::Acquire) {
             return None;
         }
@@ -209,6 +212,13 @@ impl VidSch {
         });
         self.kick(adapter);
         Some(completion)
+    }
+
+    /// The system device is in error from here on, as no Windows has it: [`Departure::LosesTheSystem`].
+    ///
+    /// [`Departure::LosesTheSystem`]: crate::personality::Departure::LosesTheSystem
+    pub(crate) fn lose_system(&self) {
+        self.system_lost.store(true, Ordering::Release);
     }
 
     /// Ends every paging buffer as lost: the driver does not.

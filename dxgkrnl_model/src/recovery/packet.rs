@@ -219,7 +219,8 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     record.step(Step::GivenBack { paging, render: back.len() - paging });
     give_back(adapter, back, false);
     let was_hit = !hit.is_empty() && !departs(Departure::EngineWithoutAdapter);
-    if departs(Departure::LosesTheSystem) {
+    if departs(Departure::LosesTheSystem) && !hit.is_empty() {
+        adapter.scheduler.lose_system();
         hit.iter().for_each(|packet| packet.end(adapter.kernel(), false));
     } else {
         give_back(adapter, hit, false);
