@@ -154,7 +154,7 @@ fn fence_entries(stage: &Stage) -> Played {
                 same("value", fence.value()?, value)?;
                 fences.push(fence);
             }
-            let machine = core::ptr::from_ref::<nt_model::Machine>(scene.world.os.kernel()).addr();
+            let machine = scene.world.os.kernel().number();
             let named = NAMED.lock().unwrap_or_else(PoisonError::into_inner).get(&machine).copied().unwrap_or_default();
             ensure!(named.1 > 0, "no update of page tables was for a native fence");
             Ok(())
