@@ -58,6 +58,7 @@ const EXCEPTIONS: &[Exception] = &[
         &["CL-14"],
     ),
     ("no-packet-contexts", "it plays both ways itself", &["CL-04"]),
+    ("created-behind-d3", "it plays both ways itself", &["RP-06"]),
     ("no-scheduling-logs", "without a log nothing tells a queue that waits from one that stalls", &["CL-13"]),
     (
         "paging-engine-signals",
