@@ -73,6 +73,7 @@ impl<P: Platform> Context<P> {
         if !system {
             check_version(private)?;
         }
+        started.gpu.host.power().nodes_are_known();
         let process = device.process.engine.clone();
         let is_paging = process.privilege == Privilege::Paging;
         let engine = Shared::try_new(PacketContext::new(process, new.os)?)?;

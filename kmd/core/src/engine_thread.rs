@@ -121,7 +121,7 @@ pub fn run<P: Platform>(
                     // are.
                     rest.slept |= rest.has_watched(platform.clock(), standing.until_f1_ticks);
                 }
-                if asks && rest.slept {
+                if asks && rest.slept && gpu.host.power().may_ask() {
                     rest.slept = false;
                     // CAST: a small enumerator.
                     engine.report_state(power::TO_F1.0 as u32);

@@ -48,6 +48,7 @@ impl<P: Platform> HwContext<P> {
             return Err(Error::InvalidParameter);
         }
         check_version(private)?;
+        started.gpu.host.power().nodes_are_known();
         let gpu = &started.gpu;
         // Below NODE_COUNT, checked above.
         let node = node.index();

@@ -48,7 +48,11 @@ struct Engine {
 
 /// F-states of the engines.
 #[derive(Default)]
-pub(crate) struct Power([Engine; NODE_COUNT]);
+pub(crate) struct Power {
+    engines: [Engine; NODE_COUNT],
+    /// The OS has made a context, and so knows the nodes.
+    may_ask: AtomicBool,
+}
 
 impl Power {
     /// The OS tells the component with the index `component` its F-state. Returns its node. F1 is owed from then on.
@@ -57,7 +61,7 @@ impl Power {
     /// [`Error::InvalidParameter`] when there is no such component or state.
     pub fn set(&self, settings: &Settings, component: u32, state: u32) -> Result<usize> {
         let node = component as usize;
-        let engine = self.0.get(node).filter(|_| component < count(settings) && state <= 1);
+        let engine = self.engines.get(node).filter(|_| component < count(settings) && state <= 1);
         let engine = engine.ok_or(Error::InvalidParameter)?;
         engine.in_f1.store(state == 1, Ordering::Relaxed);
         // Release: the OS has rotated the pages of the engine's doorbells by now, and its last look comes behind that.
@@ -65,19 +69,30 @@ impl Power {
         Ok(node)
     }
 
+    /// The OS makes a context: engines may ask for F1 from here on.
+    pub fn nodes_are_known(&self) {
+        self.may_ask.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether an engine may ask for F1. While the device starts, no interrupt may come: the OS does not know
+    /// the nodes yet, and the interrupt routine does not find what is being started, so that it claims nothing.
+    pub fn may_ask(&self) -> bool {
+        self.may_ask.load(Ordering::Relaxed)
+    }
+
     /// Returns whether the OS has told that the component of `node` is in F1.
     pub fn is_in_f1(&self, node: usize) -> bool {
-        self.0.get(node).is_some_and(|engine| engine.in_f1.load(Ordering::Relaxed))
+        self.engines.get(node).is_some_and(|engine| engine.in_f1.load(Ordering::Relaxed))
     }
 
     /// Returns whether the OS waits for the engine of `node` to say that it is in F1.
     pub fn is_owed(&self, node: usize) -> bool {
-        self.0.get(node).is_some_and(|engine| engine.owed.load(Ordering::Acquire))
+        self.engines.get(node).is_some_and(|engine| engine.owed.load(Ordering::Acquire))
     }
 
     /// The engine's thread: it is about to say that it is in F1, if that is owed.
     pub fn pays(&self, node: usize) -> bool {
-        self.0.get(node).is_some_and(|engine| engine.owed.swap(false, Ordering::AcqRel))
+        self.engines.get(node).is_some_and(|engine| engine.owed.swap(false, Ordering::AcqRel))
     }
 }
 

@@ -2,17 +2,47 @@
 //!
 //! The OS has told F1, and the driver has completed the transition, when a case sees it: from then on nothing that is
 //! rung runs before the doorbell connects again.
+#![expect(unsafe_code, reason = "a function of the driver's table is called")]
 
 use super::idle::{MODELS, idle_queue};
 use super::{KernelQueue, NOTIFY, RETRY, RingQueue, Room, raw, ring::Count};
 use crate::scenario::rig::Rig;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
+use crate::wrap::own;
 use anyhow::{Context, Result, ensure};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_KIND_SYSTEM;
+
+crate::decorate! {
+    /// Comes back long behind the time after which an engine asks.
+    lingers: DxgkDdiStartDevice(
+        context: *mut core::ffi::c_void,
+        info: *mut wddm_abi::DXGK_START_INFO,
+        interface: *mut wddm_abi::DXGKRNL_INTERFACE,
+        sources: *mut u32,
+        children: *mut u32,
+    ) -> wddm_abi::NTSTATUS {
+        let status = own!(DxgkDdiStartDevice(context, info, interface, sources, children));
+        std::thread::sleep(Duration::from_millis(100));
+        status
+    }
+}
+
+/// Slow starts. An interrupt meanwhile breaks a rule: the model knows no nodes yet.
+fn starts_slowly(stage: &Stage) -> Played {
+    let setup = Setup::default().setting("PowerComponents", 1).setting("IdleMilliseconds", 1).with_driver(lingers);
+    stage.play(setup, |scene| {
+        let rig = Rig::open(scene, "client")?;
+        let (queue, page) = (rig.queue(0)?, rig.page()?);
+        queue.run(|list| list.store(page.at(0), 1))?;
+        page.until(scene, "work", 0, 1)?;
+        drop(queue);
+        scene.until("F1 of both engines", || Ok(scene.calls("DxgkDdiSetPowerComponentFState") >= 2))
+    })
+}
 
 pub(super) const CASES: &[Scenario] = &[
     Scenario {
@@ -26,6 +56,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "rings while the engine goes to F1: their work runs, once",
         source: "User-mode work submission, engine F-state transitions; RP-08",
         play: ringing_into_f1,
+    },
+    Scenario {
+        id: "DB-75",
+        title: "no engine asks for F1 while the device starts; behind it each does",
+        source: "DxgkDdiStartDevice; DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE: by node",
+        play: starts_slowly,
     },
     Scenario {
         id: "DB-53",
