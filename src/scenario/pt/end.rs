@@ -35,7 +35,8 @@ pub(super) fn works_on(stage: &Stage) -> Played {
     const DISCONNECT: &str = "DxgkDdiDisconnectDoorbell";
     const DESTROY: &str = "DxgkDdiDestroyDoorbell";
     const SUSPEND: &str = "DxgkDdiSuspendContext";
-    stage.play(setup(), |scene| {
+    // Engines that let idle doorbells go would have disconnected it by the exit, where the host is slow.
+    stage.play(setup().setting("IdleMilliseconds", 0), |scene| {
         let rig = Rig::open(scene, "neighbour")?;
         let fence = rig.device.shared_fence(0)?;
         let object = rig.user.process.nt().handle_any(fence.share()?).context("the NT handle")?;
