@@ -26,6 +26,7 @@ crate::decorate! {
         children: *mut u32,
     ) -> wddm_abi::NTSTATUS {
         let status = own!(DxgkDdiStartDevice(context, info, interface, sources, children));
+        #[expect(clippy::disallowed_methods, reason = "a start that takes long is what the case is about")]
         std::thread::sleep(Duration::from_millis(100));
         status
     }
