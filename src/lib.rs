@@ -15,6 +15,7 @@ pub mod fuzz;
 pub mod inf;
 pub mod package;
 pub mod scenario;
+mod schedstat;
 pub mod separate;
 pub mod setting;
 pub mod tdr;

@@ -35,7 +35,8 @@ pub fn list(jobs: &[&Job]) -> String {
         let cases = cases(id).join(" ");
         let windows = portable.map_or_else(|why| format!("over the model alone: {why}"), |_| "portable".to_owned());
         format!(
-            "{id:14}{name}\n      {criterion}\n      {source}\n{kit}      published: {published}\n      {windows}\n      {cases}\n"
+            "{id:14}{name}\n      {criterion}\n      {source}\n{kit}      published: {published}\n      {windows}\n      \
+             {cases}\n"
         )
     };
     jobs.iter().copied().map(line).collect()

@@ -198,7 +198,8 @@ const SPOILT: &[Spoilt] = &[
     Spoilt("HKR, \"Interrupt Management\", MSISupported, 0x10001, 1", "HKR,, UpperFilters, 0x10000, filter",
         &["VERIF-1329"]),
     Spoilt("[Other.Copy]\nother.sys", "[Other.Copy]\nother.sys\nother.sys, filter.sys", &["VERIF-1100", "VERIF-1330"]),
-    Spoilt("[Old.NT]\nInclude", "[Old.NT]\nAddReg = Old.Software\n\n[Old.Software]\nHKR,, Text, 0, c\n\n[Old.Rest]\nInclude",
+    Spoilt("[Old.NT]\nInclude",
+        "[Old.NT]\nAddReg = Old.Software\n\n[Old.Software]\nHKR,, Text, 0, c\n\n[Old.Rest]\nInclude",
         &["VERIF-1331", "VERIF-2083"]),
     Spoilt("[Old.NT.Services]\nInclude = machine.inf\nNeeds = NO_DRV.Services",
         "[Old.NT.Services]\nAddService = Other, 2, Old.Service\n\n[Old.Service]\nServiceType = 1\nStartType = 3\n\
@@ -206,7 +207,8 @@ const SPOILT: &[Spoilt] = &[
     Spoilt("PnpLockdown = 1", "PnpLockdown = 1\nExtensionId = {1}", &["VERIF-1380"]),
     Spoilt("Class = System\nClassGuid = {4D36E97D-E325-11CE-BFC1-08002BE10318}",
         "Class = Extension\nClassGuid = {E2F84CE7-8EFA-411C-AA69-97454CA4CB57}", &["VERIF-1381"]),
-    Spoilt("AddService = Filter,, Filter.Service", "AddService = Filter,, Filter.Servise", &["VERIF-2006", "VERIF-2083"]),
+    Spoilt("AddService = Filter,, Filter.Service", "AddService = Filter,, Filter.Servise",
+        &["VERIF-2006", "VERIF-2083"]),
     Spoilt("NTamd64.10.0...19041", "NT.10.0...19041", &["VERIF-2010"]),
     Spoilt("[Other.Log]", "[Other.Leftover]\n[Other.Log]", &["VERIF-2083"]),
     Spoilt("%13%\\other.sys", "%13%\\others.sys", &["VERIF-2084"]),
@@ -220,7 +222,8 @@ const OF_DISPLAY: &[Spoilt] = &[
         &["VERIF-2600"]),
     Spoilt("%13%\\fencepost.sys", "%12%\\fencepost.sys", &["VERIF-2600"]),
     Spoilt("StartType     = 3", "StartType     = 1", &["VERIF-2602"]),
-    Spoilt("%Device.Edu%  = Fencepost_Install, PCI\\VEN_1234&DEV_11E8\n%Device.Root% = Fencepost_Install, ROOT\\FENCEPOST\n",
+    Spoilt("%Device.Edu%  = Fencepost_Install, PCI\\VEN_1234&DEV_11E8\n\
+            %Device.Root% = Fencepost_Install, ROOT\\FENCEPOST\n",
         "", &["VERIF-1297", "VERIF-2083"]),
 ];
 

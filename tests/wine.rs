@@ -20,7 +20,11 @@ const STORE: &str = "drive_c/windows/system32/unknown";
 /// A registry value as `reg query` prints it: name, type, data.
 type Value = (&'static str, &'static str, &'static str);
 
-const D3D: &str = r"C:\windows\system32\unknown\fencepost_d3d.dll\0C:\windows\system32\unknown\fencepost_d3d.dll\0C:\windows\system32\unknown\fencepost_d3d.dll\0C:\windows\system32\unknown\fencepost_d3d.dll";
+/// The library that refuses Direct3D, four times, as `reg query` prints a list.
+const D3D: &str = "C:\\windows\\system32\\unknown\\fencepost_d3d.dll\\0\
+                   C:\\windows\\system32\\unknown\\fencepost_d3d.dll\\0\
+                   C:\\windows\\system32\\unknown\\fencepost_d3d.dll\\0\
+                   C:\\windows\\system32\\unknown\\fencepost_d3d.dll";
 const CLIENT: &str = r"C:\windows\system32\unknown\fencepost_umd.dll";
 
 /// What the software key has in both forms.
@@ -147,15 +151,15 @@ impl Scene {
 
 /// Both packages, one behind the other: as on a machine that changes from one form to the other.
 fn installs_both(scene: &Scene) {
-    for (form, own, compute, display_name) in FORMS.iter().map(|form| {
-        let is_compute = form.name.ends_with("compute");
-        let service = if is_compute { "Fencepost compute miniport" } else { "Fencepost display miniport" };
-        (form, if is_compute { COMPUTE } else { DISPLAY }, is_compute, service)
-    }) {
+    for form in &FORMS {
+        let compute = form.name.ends_with("compute");
+        let (own, display_name) = match compute {
+            true => (COMPUTE, "Fencepost compute miniport"),
+            false => (DISPLAY, "Fencepost display miniport"),
+        };
         scene.place(form, |text| text);
         let inf = format!("{}.inf", form.name);
-        let gone = scene.wine.run("wine", &["reg", "delete", r"HKLM\Software\FencepostPackage", "/f"]);
-        drop(gone);
+        scene.wine.run("wine", &["reg", "delete", r"HKLM\Software\FencepostPackage", "/f"]);
         scene.wine.install("Fencepost_Install", &inf);
         scene.wine.install("Fencepost_Install.HW", &inf);
         scene.wine.has(SOFTWARE, &[BOTH, own].concat());

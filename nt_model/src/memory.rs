@@ -24,7 +24,7 @@ pub(crate) mod regions;
 mod tests;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use contiguous::ContiguousRequest;
 pub use host::{PAGE_SIZE, Rights};
@@ -50,8 +50,8 @@ pub(crate) struct Memory {
     pub(crate) mdls: mdl::MdlTable,
     /// Allocations until one fails; 0: none will.
     fail_in: AtomicU64,
-    /// The thread whose allocations count for that, by an address of its own; 0: all threads' do.
-    fails_on: AtomicUsize,
+    /// The number of the thread whose allocations count for that; 0: all threads' do.
+    fails_on: AtomicU64,
     /// Whether there are no system addresses for MDLs left.
     no_addresses: AtomicBool,
 }
@@ -63,7 +63,7 @@ impl Memory {
             regions: Regions::default(),
             mdls: mdl::MdlTable::default(),
             fail_in: AtomicU64::new(0),
-            fails_on: AtomicUsize::new(0),
+            fails_on: AtomicU64::new(0),
             no_addresses: AtomicBool::new(false),
         }
     }
@@ -89,7 +89,7 @@ impl Memory {
             return false;
         }
         let on = self.fails_on.load(Ordering::Relaxed);
-        if on != 0 && on != own_address() {
+        if on != 0 && on != crate::thread::current_id() {
             return false;
         }
         let count = |left: u64| left.checked_sub(1);
@@ -126,14 +126,6 @@ impl Drop for Memory {
     }
 }
 
-/// An address that no other thread has.
-fn own_address() -> usize {
-    thread_local! {
-        static HERE: u8 = const { 0 };
-    }
-    HERE.with(|here| core::ptr::from_ref(here).addr())
-}
-
 impl Machine {
     /// Lets the `nth` allocation from now on fail: pool, contiguous memory, pages, MDLs, mappings alike. 1 is the next
     /// one; 0 switches it off.
@@ -147,7 +139,7 @@ impl Machine {
     pub fn fail_own_allocation(&self, nth: u64) {
         // Switched off while it changes.
         self.memory.fail_in.store(0, Ordering::Relaxed);
-        self.memory.fails_on.store(own_address(), Ordering::Relaxed);
+        self.memory.fails_on.store(self.current_thread_id(), Ordering::Relaxed);
         self.memory.fail_in.store(nth, Ordering::Relaxed);
     }
 

@@ -156,6 +156,11 @@ impl Thread {
     }
 }
 
+/// The calling thread's number in the machine that it is in; 0 outside of any.
+pub(crate) fn current_id() -> u64 {
+    cpu::with(|cpu| cpu.thread().map_or(0, Thread::id))
+}
+
 impl Machine {
     /// Starts a system thread in native code. Its object lives until it has ended and the last `Arc` is gone.
     ///
@@ -239,7 +244,7 @@ impl Machine {
 
     /// The calling thread's number; 0 outside.
     pub fn current_thread_id(&self) -> u64 {
-        cpu::with(|cpu| cpu.thread().map_or(0, Thread::id))
+        current_id()
     }
 
     /// Sets a thread's priority; returns the old one. The model keeps the number, and calls what

@@ -1,8 +1,10 @@
 //! Where threads run, what they took of the processors, and what others did.
 
+use crate::schedstat::Schedstat;
 use anyhow::{Context, Result, ensure};
 use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_setaffinity};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Two processors: who submits runs on the one, who executes on the other.
@@ -68,19 +70,14 @@ pub(super) fn on_either<R>(pair: Pair, f: impl FnOnce() -> R) -> Result<R> {
 
 /// Threads of this process, and the nanoseconds that each has run.
 pub(super) fn threads() -> Result<BTreeMap<i32, u64>> {
-    let mut all = BTreeMap::new();
-    for task in std::fs::read_dir("/proc/self/task").context("/proc/self/task")? {
-        let task = task?;
-        let number = task.file_name().to_str().and_then(|name| name.parse().ok());
-        // A thread that has ended in the meantime has no file any more.
-        let text = std::fs::read_to_string(task.path().join("schedstat"));
-        let ran = text.ok().and_then(|text| text.split_whitespace().next()?.parse().ok());
-        if let (Some(number), Some(ran)) = (number, ran) {
-            all.insert(number, ran);
-        }
-    }
+    let all = Schedstat::all();
     ensure!(!all.is_empty(), "/proc/self/task/*/schedstat: this kernel does not say how long threads ran");
-    Ok(all)
+    Ok(all.into_iter().map(|(number, thread)| (number, nanoseconds(thread.ran))).collect())
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    // CAST: it was read as one.
+    time.as_nanos() as u64
 }
 
 /// The thread that runs longest while `work` is done, of those that `known` does not have and the caller is not.
@@ -96,8 +93,8 @@ pub(super) fn busiest(known: &BTreeMap<i32, u64>, work: impl FnOnce() -> Result<
 
 /// Nanoseconds that `thread` has run; 0 of one that has ended.
 pub(super) fn ran(thread: Pid) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/self/task/{}/schedstat", thread.as_raw_pid()));
-    text.ok().and_then(|text| text.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    let folder = format!("/proc/self/task/{}", thread.as_raw_pid());
+    Schedstat::of(Path::new(&folder)).map_or(0, |thread| nanoseconds(thread.ran))
 }
 
 /// Leaves the processor for `time`.

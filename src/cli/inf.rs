@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 /// What is wrong with INF files, before Windows sees them: this driver's own, and with --any those of any driver
 ///
-/// Rules INF-… are about what Fencepost's two INFs must be. Rules VERIF-… are the codes that Microsoft documents for
-/// its InfVerif, with the severities of its mode /w. docs/windows.md names the codes that are not looked at.
+/// Rules INF-… are about what Fencepost's two INFs must be. Rules VERIF-… are the codes that Microsoft documents
+/// for its InfVerif, with the severities of its mode /w. docs/windows.md names the codes that are not looked at.
 #[derive(Args)]
 #[command(name = "inf")]
 pub struct Arguments {

@@ -1,7 +1,7 @@
 //! A file against the table of its form.
 
 use super::Findings;
-use super::parse::{Entry, Inf, Section, tokens};
+use super::parse::{Entry, Inf, Section, date, tokens};
 use super::rules::{ASCII, CONTROL, DEVICE, DIRID, DRIVERVER, HKLM, MODEL, QWORD, SECTION, SETTING, STRING, VALUES};
 use super::table::{
     ANY, ARCHITECTURE, ARCHITECTURES, DECORATED, DECORATION, Form, Kind, Line, MODELS, SECTIONS, lines,
@@ -28,15 +28,7 @@ pub(super) fn form(inf: &Inf) -> Form {
 
 /// Characters, lines outside of sections, and sections that there are too many or too few of.
 pub(super) fn whole(inf: &Inf, found: &mut Findings) {
-    for (line, text) in (1..).zip(inf.text.lines()) {
-        found.unless(text.is_ascii(), ASCII, line, || format!("'{}' is not ASCII; write it in ASCII", text.trim()));
-    }
-    for (line, mistake) in &inf.malformed {
-        found.add(SECTION, *line, *mistake);
-    }
-    for line in &inf.stray {
-        found.add(SECTION, *line, "the line stands before any section; put it into one, or remove it");
-    }
+    super::lines(inf, ASCII, SECTION, found);
     let deleted = deleted(inf);
     let mut seen = BTreeSet::new();
     for section in &inf.sections {
@@ -282,15 +274,5 @@ pub fn has_come(date: jiff::civil::Date) -> bool {
 
 /// Returns whether a text is a date as DriverVer has it, `MM/DD/YYYY`, that has come.
 fn is_date(text: &str) -> bool {
-    let parts: Vec<_> = text.split('/').collect();
-    let [month, day, year] = parts.as_slice() else { return false };
-    let is_number = |text: &str, digits| text.len() == digits && text.bytes().all(|digit| digit.is_ascii_digit());
-    let number = |text: &str, digits| text.parse::<i32>().ok().filter(|_| is_number(text, digits));
-    let (Some(month), Some(day), Some(year)) = (number(month, 2), number(day, 2), number(year, 4)) else {
-        return false;
-    };
-    let (Ok(month), Ok(day)) = (i8::try_from(month), i8::try_from(day)) else { return false };
-    let Ok(year) = i16::try_from(year) else { return false };
-    let Ok(date) = jiff::civil::Date::new(year, month, day) else { return false };
-    year >= 2020 && has_come(date)
+    date(text).is_some_and(|date| date.year() >= 2020 && has_come(date))
 }

@@ -90,6 +90,19 @@ impl Findings {
     }
 }
 
+/// Lines that are not ASCII, by the rule `ascii`, and those that are no INF syntax, by the rule `syntax`.
+fn lines(inf: &parse::Inf, ascii: &'static str, syntax: &'static str, found: &mut Findings) {
+    for (line, text) in (1..).zip(inf.text.lines()) {
+        found.unless(text.is_ascii(), ascii, line, || format!("'{}' is not ASCII; write it in ASCII", text.trim()));
+    }
+    for (line, mistake) in &inf.malformed {
+        found.add(syntax, *line, *mistake);
+    }
+    for line in &inf.stray {
+        found.add(syntax, *line, "the line stands before any section; put it into one, or remove it");
+    }
+}
+
 /// What an INF installs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {

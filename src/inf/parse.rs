@@ -175,3 +175,15 @@ fn unquoted(text: &str) -> String {
     let text = text.trim();
     text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text).to_owned()
 }
+
+/// The date that a text is, as DriverVer has it: `MM/DD/YYYY`.
+pub(super) fn date(text: &str) -> Option<jiff::civil::Date> {
+    let mut parts = text.split('/');
+    let mut number = |digits| {
+        let part = parts.next().filter(|part| part.len() == digits && part.bytes().all(|digit| digit.is_ascii_digit()));
+        part.and_then(|part| part.parse::<i16>().ok())
+    };
+    let (month, day, year) = (number(2)?, number(2)?, number(4)?);
+    let date = jiff::civil::Date::new(year, month.try_into().ok()?, day.try_into().ok()?).ok()?;
+    parts.next().is_none().then_some(date)
+}

@@ -130,7 +130,7 @@ pub(super) fn verify(inf: &Inf, found: &mut Findings) {
     let reach = reach::Reach::of(inf, &installs);
     version::check(inf, found);
     models::check(inf, &reach, found);
-    files::check(inf, &reach, found);
+    let targets = files::check(inf, &reach, found);
     registry::check(inf, &reach, found);
-    services::check(inf, &reach, found);
+    services::check(inf, &reach, &targets, found);
 }

@@ -39,7 +39,13 @@ const EXCEPTIONS: &[Exception] = &[
         "w28000",
         "they are about what the user-mode driver's doorbells bring with them (logs of native fences, signals without an \
          interrupt, the way of submission), and there it submits through the kernel",
-        &["TE-29", "WS-02", "WS-03", "WS-04", "WS-05", "WS-06", "WS-11", "WS-19", "WS-21", "WS-23", "WS-26", "MR-01", "MR-02", "MR-03", "MR-06", "MR-07", "MR-08", "MR-09", "MR-10", "MR-11", "MR-17", "LB-02", "LB-03", "LB-04", "LB-12", "LB-06", "LB-09", "LB-10", "LB-14", "LB-17", "LB-19", "XA-12", "BI-05", "DB-73", "ST-01", "ST-03", "ST-07", "ST-42", "ST-43", "ST-50", "ST-52", "ST-70", "ST-72", "ST-62", "DD-01", "DD-06"],
+        &[
+            "TE-29", "WS-02", "WS-03", "WS-04", "WS-05", "WS-06", "WS-11", "WS-19", "WS-21", "WS-23", "WS-26",
+            "MR-01", "MR-02", "MR-03", "MR-06", "MR-07", "MR-08", "MR-09", "MR-10", "MR-11", "MR-17", "LB-02",
+            "LB-03", "LB-04", "LB-12", "LB-06", "LB-09", "LB-10", "LB-14", "LB-17", "LB-19", "XA-12", "BI-05",
+            "DB-73", "ST-01", "ST-03", "ST-07", "ST-42", "ST-43", "ST-50", "ST-52", "ST-70", "ST-72", "ST-62",
+            "DD-01", "DD-06",
+        ],
     ),
     ("w28000", "it plays both builds itself", &["ST-90"]),
     ("w28000", "it plays each way itself", &["CL-10"]),

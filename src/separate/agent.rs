@@ -1,6 +1,7 @@
 //! The machine's side of an agent: the thread of a client process that maps what it is told to.
 
 use super::wire::{Kind, MOST_FILES, Message};
+use crate::schedstat::Schedstat;
 use nt_model::Rights;
 use nt_model::memory::Handed;
 use nt_model::user::space::{Agent, Gone};
@@ -104,8 +105,7 @@ impl SocketAgent {
 
     /// How long the agent's thread has run, ever. A host that does not say so has none run.
     fn ran(&self) -> Duration {
-        let text = std::fs::read_to_string(self.thread.join("schedstat")).unwrap_or_default();
-        text.split(' ').next().and_then(|first| first.parse().ok()).map_or(Duration::ZERO, Duration::from_nanos)
+        Schedstat::of(&self.thread).unwrap_or_default().ran
     }
 
     /// Waits for the agent's answer. Returns whether one came.

@@ -10,6 +10,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::facts::{Constant, Facts};
 use crate::tsv::Error;
@@ -198,15 +199,17 @@ pub fn verify(facts: &Path, question: &Question) -> Result<Answer, Error> {
 /// Has the compiler look at a file; returns the numbers of the lines that are wrong.
 fn compile(asked: &Asked, question: &Question) -> Result<BTreeSet<usize>, Error> {
     const FILE: &str = "verify_abi.c";
-    let folder = std::env::temp_dir().join(format!("verify_abi_{}", std::process::id()));
-    let io = |error: std::io::Error| Error::new(format!("{}: {error}", folder.display()));
-    std::fs::create_dir_all(&folder).map_err(io)?;
-    let file = folder.join(FILE);
-    std::fs::write(&file, &asked.text).map_err(io)?;
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
     let compiler = &question.compiler;
     let start =
         |error: std::io::Error| Error::new(format!("{compiler} cannot be started ({error}); --compiler names another"));
     let about = Command::new(compiler).arg("--version").output().map_err(start)?;
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let folder = std::env::temp_dir().join(format!("verify_abi_{}_{number}", std::process::id()));
+    let io = |error: std::io::Error| Error::new(format!("{}: {error}", folder.display()));
+    std::fs::create_dir_all(&folder).map_err(io)?;
+    let file = folder.join(FILE);
+    std::fs::write(&file, &asked.text).map_err(io)?;
     let mut command = Command::new(compiler);
     // Of clang for Windows' own ABI the extensions are the default.
     command.args(["-fsyntax-only", "-x", "c", "-std=gnu11", "-w", "-fms-extensions"]);
@@ -216,11 +219,13 @@ fn compile(asked: &Asked, question: &Question) -> Result<BTreeSet<usize>, Error>
         command.arg("-fno-diagnostics-show-caret");
     }
     command.args(&question.arguments);
-    for folder in &question.include {
-        command.arg("-I").arg(folder);
+    for headers in &question.include {
+        command.arg("-I").arg(headers);
     }
-    let output = command.arg(&file).output().map_err(start)?;
+    // Its words are read.
+    let output = command.env("LC_ALL", "C").arg(&file).output().map_err(start);
     let _left = std::fs::remove_dir_all(&folder);
+    let output = output?;
     let said = format!("{}{}", String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
     let wrong = wrong_lines(&said, FILE);
     let is_error = |line: &&str| line.contains("error");

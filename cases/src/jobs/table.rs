@@ -109,7 +109,8 @@ pub const JOBS: &[Job] = &[
         ],
         published: NAME_ALONE,
         portable: Err(
-            "the process that is to be blocked is the program that plays the jobs, and one reset of the adapter too many stops the machine",
+            "the process that is to be blocked is the program that plays the jobs, and one reset of the adapter too many \
+             stops the machine",
         ),
     },
     Job {

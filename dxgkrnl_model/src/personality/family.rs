@@ -96,7 +96,8 @@ readings! {
     "rings-by-open-handle", "DxgkDdiCreateDoorbell names rings by the handles of DxgkDdiOpenAllocation",
         "DDI page DXGKARG_CREATEDOORBELL does not say which of the driver's handles names a ring":
         ring_handle = RingHandle::DeviceSpecific;
-    @named "created-behind-d3", "a doorbell's first connection behind D3 has DxgkDdiCreateDoorbell called in front of it",
+    @named "created-behind-d3",
+        "a doorbell's first connection behind D3 has DxgkDdiCreateDoorbell called in front of it",
         "article user-mode-work-submission, engine D-state transitions, has it called to establish the connection":
         user_mode.creates_behind_d3 = true;
     "either-handle", "callbacks take Dxgkrnl's handles and the driver's",

@@ -163,7 +163,8 @@ rules! {
     }
     /// What an eviction leaves.
     PAGING_EVICTED = "DXG-PAGING-EVICTED" {
-        title: "when an allocation is evicted, and no page table names it any more, the driver has none of its pages mapped",
+        title: "when an allocation is evicted, and no page table names it any more, the driver has none of its pages \
+            mapped",
         source: "article user-mode-work-submission, engine D-state transitions (nothing is evicted that hardware still \
             refers to); DDI page DxgkDdiBuildPagingBuffer, DXGK_OPERATION_FLUSH_TLB",
         bugcheck: none,

@@ -50,11 +50,11 @@ pub(crate) struct Doorbells {
 /// A doorbell, by its names.
 #[derive(Clone, Copy, Debug)]
 struct Known {
-    /// Its number.
+    /// The number that the pool of doorbells has given it.
     key: u64,
-    /// Dxgkrnl's handle.
+    /// Dxgkrnl's handle of it.
     os: u64,
-    /// The driver's.
+    /// The handle that this driver has given Dxgkrnl for it.
     handle: Handle,
 }
 

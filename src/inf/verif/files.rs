@@ -16,7 +16,7 @@ struct Copy<'a> {
     by: &'a Entry,
 }
 
-/// A destination.
+/// Where a file goes: a folder of Windows, and a folder below it.
 #[derive(Clone, Copy)]
 struct Folder<'a> {
     dirid: &'a str,
@@ -37,7 +37,8 @@ fn destination<'a>(inf: &'a Inf, section: &str) -> Option<Folder<'a>> {
     Some(Folder { dirid: entry.value(0), below: entry.value(1) })
 }
 
-pub(super) fn check(inf: &Inf, reach: &Reach<'_>, found: &mut Findings) {
+/// Checks the files; returns the names that they have where they are copied to, in lower case: services name these.
+pub(super) fn check(inf: &Inf, reach: &Reach<'_>, found: &mut Findings) -> Vec<String> {
     sources(inf, found);
     for entry in inf.entries("DestinationDirs") {
         let dirid = inf.resolved(entry.value(0));
@@ -56,12 +57,7 @@ pub(super) fn check(inf: &Inf, reach: &Reach<'_>, found: &mut Findings) {
         let what = || format!("{first} and {} become {}; write two names", copy.source, copy.target);
         found.unless(same, "VERIF-1330", copy.by.line, what);
     }
-}
-
-/// What a copy in an install section comes to, as `Files` names it: the files that services may name.
-pub(super) fn targets(inf: &Inf, reach: &Reach<'_>) -> Vec<String> {
-    let mut unheard = Findings::default();
-    copies(inf, reach, &mut unheard).iter().map(|copy| copy.target.to_ascii_lowercase()).collect()
+    copies.iter().map(|copy| copy.target.to_ascii_lowercase()).collect()
 }
 
 fn copies<'a>(inf: &'a Inf, reach: &Reach<'a>, found: &mut Findings) -> Vec<Copy<'a>> {

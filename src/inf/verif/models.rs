@@ -27,7 +27,7 @@ struct Models<'a> {
     by: &'a Entry,
     /// Its name, with the decoration that was named.
     name: String,
-    /// The decoration.
+    /// The decoration, as in `NTamd64.10.0...26100`; empty without one.
     decoration: &'a str,
 }
 

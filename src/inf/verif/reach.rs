@@ -1,16 +1,16 @@
 //! What an installation reaches: the sections that an INF's models lead to, and by which directive.
 
 use super::super::parse::{Entry, Inf, Section};
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 /// What a section is to the directive that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Use {
-    /// A list of files.
+    /// Its lines are files to be copied, deleted or renamed.
     Files,
-    /// Registry values.
+    /// Its lines are registry values.
     Registry,
-    /// A service.
+    /// It describes a service.
     Service,
     /// Whatever else a directive names.
     Other,
@@ -45,7 +45,7 @@ pub(super) struct Named<'a> {
 
 /// A file that is copied by its own name.
 pub(super) struct Single<'a> {
-    /// Its name.
+    /// The file's name, without the mark `@`.
     pub file: &'a str,
     /// The directive's line.
     pub by: &'a Entry,
@@ -55,7 +55,7 @@ pub(super) struct Single<'a> {
 pub(super) struct Service<'a> {
     /// The section that has the line.
     pub of: &'a Section,
-    /// The line.
+    /// The line itself: name, flags, section, section of the event log.
     pub by: &'a Entry,
 }
 
@@ -66,14 +66,14 @@ pub(super) struct Reach<'a> {
     pub named: Vec<Named<'a>>,
     /// Files that are copied by themselves.
     pub single: Vec<Single<'a>>,
-    /// Services.
+    /// Lines that add services, in the order in which they are met.
     pub services: Vec<Service<'a>>,
     /// Lines of install sections and of what hangs on them.
     pub lines: Vec<&'a Entry>,
     /// Install sections that there are, with their decorations.
     pub installs: Vec<&'a Section>,
     /// Names of all sections that something uses, in lower case.
-    used: BTreeMap<String, ()>,
+    used: BTreeSet<String>,
 }
 
 /// Endings of the sections that belong to an install section.
@@ -93,7 +93,7 @@ pub(super) const ENDINGS: [&str; 12] = [
 ];
 
 /// Sections that every INF may have, which no directive names.
-const ROOTS: [&str; 9] = [
+const ROOTS: [&str; 10] = [
     "version",
     "manufacturer",
     "controlflags",
@@ -102,6 +102,7 @@ const ROOTS: [&str; 9] = [
     "sourcedisksfiles",
     "strings",
     "classinstall32",
+    "deviceinstall32",
     "interfaceinstall32",
 ];
 
@@ -113,17 +114,18 @@ impl<'a> Reach<'a> {
             let name = section.name.to_ascii_lowercase();
             let is_default = name.starts_with("defaultinstall") || name.starts_with("defaultuninstall");
             let base = name.split('.').next().unwrap_or_default();
-            if ROOTS.contains(&base) || is_default || base == "deviceinstall32" {
-                reach.used.insert(name.clone(), ());
+            let installs =
+                is_default || base == "classinstall32" || installs.iter().any(|install| belongs(&name, install));
+            if installs || ROOTS.contains(&base) {
+                reach.used.insert(name.clone());
             }
-            if is_default || base == "classinstall32" || installs.iter().any(|install| belongs(&name, install)) {
-                reach.used.insert(name.clone(), ());
+            if installs {
                 let ending = ENDINGS.iter().find(|ending| name.ends_with(*ending)).copied().unwrap_or_default();
                 if ending.is_empty() {
                     reach.installs.push(section);
                 }
                 let install = section.name.get(..name.len() - ending.len()).unwrap_or(&section.name);
-                reach.section(inf, section, ending, install, 0);
+                reach.section(section, ending, At { inf, install, depth: 0 });
             }
         }
         reach
@@ -131,11 +133,11 @@ impl<'a> Reach<'a> {
 
     /// Whether something uses a section of this name.
     pub fn is_used(&self, name: &str) -> bool {
-        self.used.contains_key(&name.to_ascii_lowercase())
+        self.used.contains(&name.to_ascii_lowercase())
     }
 
     /// Walks one section of an installation.
-    fn section(&mut self, inf: &'a Inf, section: &'a Section, ending: &str, install: &'a str, depth: usize) {
+    fn section(&mut self, section: &'a Section, ending: &str, at: At<'a>) {
         let root = match ending {
             "" => Root::Software,
             ".hw" => Root::Hardware,
@@ -144,86 +146,75 @@ impl<'a> Reach<'a> {
         };
         for entry in &section.entries {
             self.lines.push(entry);
-            let key = entry.key.to_ascii_lowercase();
-            let at = |index: usize| entry.values.get(index).map(String::as_str).filter(|name| !name.is_empty());
-            match key.as_str() {
-                "copyfiles" => {
-                    for value in entry.values.iter().filter(|value| !value.is_empty()) {
-                        match value.strip_prefix('@') {
-                            Some(file) => self.single.push(Single { file, by: entry }),
-                            None => self.name(inf, value, Use::Files, root, entry, install, depth),
-                        }
-                    }
-                }
-                "delfiles" | "renfiles" => {
-                    for value in entry.values.iter().filter(|value| !value.is_empty()) {
-                        self.name(inf, value, Use::Files, root, entry, install, depth);
-                    }
-                }
+            let mut values = entry.values.iter().filter(|value| !value.is_empty());
+            let one = |index: usize| entry.values.get(index).filter(|name| !name.is_empty());
+            match entry.key.to_ascii_lowercase().as_str() {
+                "copyfiles" => values.for_each(|value| match value.strip_prefix('@') {
+                    Some(file) => self.single.push(Single { file, by: entry }),
+                    None => self.name(value, Use::Files, root, entry, at),
+                }),
+                "delfiles" | "renfiles" => values.for_each(|value| self.name(value, Use::Files, root, entry, at)),
                 "addreg" | "delreg" | "bitreg" => {
-                    for value in entry.values.iter().filter(|value| !value.is_empty()) {
-                        self.name(inf, value, Use::Registry, root, entry, install, depth);
-                    }
+                    values.for_each(|value| self.name(value, Use::Registry, root, entry, at));
                 }
                 "logconfig" | "profileitems" | "registerdlls" | "unregisterdlls" | "updateinis" | "updateinifields"
                 | "ini2reg" | "addproperty" | "delproperty" | "security" => {
-                    for value in entry.values.iter().filter(|value| !value.is_empty()) {
-                        self.name(inf, value, Use::Other, root, entry, install, depth);
-                    }
+                    values.for_each(|value| self.name(value, Use::Other, root, entry, at));
                 }
-                "needs" => {
-                    for value in entry.values.iter().filter(|value| !value.is_empty()) {
-                        self.used.insert(value.to_ascii_lowercase(), ());
-                        let needed = inf.sections.iter().find(|one| one.name.eq_ignore_ascii_case(value));
-                        if let Some(needed) = needed.filter(|_| depth < 8) {
-                            self.section(inf, needed, ending, install, depth + 1);
-                        }
+                "needs" => values.for_each(|value| {
+                    self.used.insert(value.to_ascii_lowercase());
+                    if let Some((needed, at)) = at.below(value) {
+                        self.section(needed, ending, at);
                     }
-                }
+                }),
                 "addservice" => {
                     self.services.push(Service { of: section, by: entry });
-                    if let Some(name) = at(2) {
-                        self.name(inf, name, Use::Service, Root::Service, entry, install, depth);
-                    }
-                    if let Some(name) = at(3) {
-                        self.name(inf, name, Use::Other, Root::Other, entry, install, depth);
-                    }
+                    one(2).into_iter().for_each(|name| self.name(name, Use::Service, Root::Service, entry, at));
+                    one(3).into_iter().for_each(|name| self.name(name, Use::Other, Root::Other, entry, at));
                 }
                 "addinterface" | "addfilter" | "addcomponent" | "addsoftware" => {
-                    if let Some(name) = at(2) {
-                        self.name(inf, name, Use::Other, Root::Other, entry, install, depth);
-                    }
+                    one(2).into_iter().for_each(|name| self.name(name, Use::Other, Root::Other, entry, at));
                 }
                 "addeventprovider" | "addtrigger" | "addchannel" => {
-                    if let Some(name) = at(1) {
-                        self.name(inf, name, Use::Other, Root::Other, entry, install, depth);
-                    }
+                    values.nth(1).into_iter().for_each(|name| self.name(name, Use::Other, Root::Other, entry, at));
                 }
                 _ => (),
             }
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a directive says of a section, and where it stands")]
-    fn name(
-        &mut self,
-        inf: &'a Inf,
-        name: &'a str,
-        used: Use,
-        root: Root,
-        by: &'a Entry,
-        install: &'a str,
-        depth: usize,
-    ) {
-        self.named.push(Named { section: name, used, root, by, install });
-        let is_new = self.used.insert(name.to_ascii_lowercase(), ()).is_none();
-        self.used.insert(format!("{}.security", name.to_ascii_lowercase()), ());
-        let holds_directives = matches!(used, Use::Service | Use::Other);
-        let found = inf.sections.iter().find(|one| one.name.eq_ignore_ascii_case(name));
-        if let Some(section) = found.filter(|_| is_new && holds_directives && depth < 8) {
-            let ending = if used == Use::Service { ".services" } else { ".other" };
-            self.section(inf, section, ending, install, depth + 1);
+    /// A directive names a section.
+    fn name(&mut self, section: &'a str, used: Use, root: Root, by: &'a Entry, at: At<'a>) {
+        self.named.push(Named { section, used, root, by, install: at.install });
+        let name = section.to_ascii_lowercase();
+        self.used.insert(format!("{name}.security"));
+        let is_new = self.used.insert(name);
+        let ending = match used {
+            Use::Service => ".services",
+            Use::Other => ".other",
+            Use::Files | Use::Registry => return,
+        };
+        if let Some((found, at)) = at.below(section).filter(|_| is_new) {
+            self.section(found, ending, at);
         }
+    }
+}
+
+/// Where a walk is.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    inf: &'a Inf,
+    /// The install section that the walk began at.
+    install: &'a str,
+    /// How many sections name each other on the way here.
+    depth: usize,
+}
+
+impl<'a> At<'a> {
+    /// The section of this name, one step further on. `None`: there is none, or the sections go round in a circle.
+    fn below(self, name: &str) -> Option<(&'a Section, Self)> {
+        let found = self.inf.sections.iter().find(|section| section.name.eq_ignore_ascii_case(name))?;
+        (self.depth < 8).then_some((found, Self { depth: self.depth + 1, ..self }))
     }
 }
 

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 /// SPSVCINST_ASSOCSERVICE. Source: article inf-addservice-directive.
 const ASSOCIATED: u64 = 2;
 
-pub(super) fn check(inf: &Inf, reach: &Reach<'_>, found: &mut Findings) {
-    let targets = super::files::targets(inf, reach);
+/// Checks the services. `targets`: the names of the files that are copied, in lower case.
+pub(super) fn check(inf: &Inf, reach: &Reach<'_>, targets: &[String], found: &mut Findings) {
     let mut configured: BTreeMap<String, (String, &str)> = BTreeMap::new();
     let mut associated: BTreeMap<String, usize> = BTreeMap::new();
     for service in &reach.services {
@@ -38,7 +38,7 @@ pub(super) fn check(inf: &Inf, reach: &Reach<'_>, found: &mut Findings) {
         let (first, by_section) = configured.entry(name).or_insert_with(|| (said.join("\n"), of.name.as_str()));
         let what = || format!("{} is otherwise by [{by_section}]; write the same in both", by.value(0));
         found.unless(*first == said.join("\n"), "VERIF-1333", by.line, what);
-        body(inf, by, is_associated, &targets, found);
+        body(inf, by, is_associated, targets, found);
     }
     for entry in &reach.lines {
         let coinstaller = entry.key.eq_ignore_ascii_case("CoInstallers32");

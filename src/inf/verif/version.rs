@@ -1,7 +1,7 @@
 //! `[Version]`, `[Strings]`, and the file as a whole.
 
-use super::super::Findings;
-use super::super::parse::{Inf, tokens};
+use super::super::parse::{Inf, date, tokens};
+use super::super::{Findings, lines};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Classes that Microsoft defines, with their GUIDs. Source: articles
@@ -55,16 +55,7 @@ pub(super) fn check(inf: &Inf, found: &mut Findings) {
 
 /// Encoding, lines that cannot be parsed, sections that come twice.
 fn whole(inf: &Inf, found: &mut Findings) {
-    for (line, text) in (1..).zip(inf.text.lines()) {
-        let text = text.trim();
-        found.unless(text.is_ascii(), "VERIF-1003", line, || format!("'{text}' is not ASCII; write it in ASCII"));
-    }
-    for (line, mistake) in &inf.malformed {
-        found.add("VERIF-1002", *line, *mistake);
-    }
-    for line in &inf.stray {
-        found.add("VERIF-1002", *line, "the line stands before any section; put it into one, or remove it");
-    }
+    lines(inf, "VERIF-1003", "VERIF-1002", found);
     let mut seen = BTreeSet::new();
     for section in &inf.sections {
         let twice = || format!("[{}] is there twice; put its lines into one", section.name);
@@ -191,14 +182,9 @@ fn driver_version(inf: &Inf, found: &mut Findings) {
     if entry.values.iter().all(String::is_empty) {
         return;
     }
-    let (date, version) = (inf.resolved(entry.value(0)), inf.resolved(entry.value(1)));
-    let parts: Vec<_> = date.split(['/', '-']).collect();
-    let digits = |text: &str, count: usize| text.len() == count && text.bytes().all(|digit| digit.is_ascii_digit());
-    let shape = matches!(parts.as_slice(), [month, day, year] if digits(month, 2) && digits(day, 2) && digits(year, 4));
-    let number = |index: usize| parts.get(index).and_then(|text| text.parse::<i16>().ok()).unwrap_or_default();
-    let day = i8::try_from(number(0)).ok().zip(i8::try_from(number(1)).ok());
-    let real = day.is_some_and(|(month, day)| jiff::civil::Date::new(number(2), month, day).is_ok());
-    found.unless(shape && real, "VERIF-1218", entry.line, || format!("the date is '{date}'; write MM/DD/YYYY"));
+    let (day, version) = (inf.resolved(entry.value(0)), inf.resolved(entry.value(1)));
+    let right = date(&day).is_some();
+    found.unless(right, "VERIF-1218", entry.line, || format!("the date is '{day}'; write MM/DD/YYYY"));
     let numbers: Vec<_> = version.split('.').map(str::parse::<u16>).collect();
     let right = version.is_empty() || (numbers.len() == 4 && numbers.iter().all(Result::is_ok));
     found.unless(right, "VERIF-1217", entry.line, || format!("the version is '{version}'; write w.x.y.z"));

@@ -38,7 +38,7 @@ impl Handles {
         })
     }
 
-    /// The allocation.
+    /// Returns the allocation's handle.
     pub fn allocation(self) -> D3DKMT_HANDLE {
         self.allocation
     }

@@ -15,15 +15,15 @@ use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGKARG_CONNECTDOORBELL, DXGKARGCB_DISCONN
 pub(super) const CASES: &[Scenario] = &[
     Scenario {
         id: "DB-72",
-        title: "fp_queue_recreate: the same way of submission, and through the kernel; progress begins again; of a lost \
-                device it is refused, and another device works",
+        title: "fp_queue_recreate: the same way of submission, and through the kernel; progress begins again; of a \
+                lost device it is refused, and another device works",
         source: "User-mode work submission, Residency model (destroyed and made again by user mode), cleanup_fallback",
         play: recreated,
     },
     Scenario {
         id: "DB-73",
-        title: "a doorbell that says ABORT, and a connection that fails, while the device lives: the queue is lost, and is \
-                made anew, by a doorbell or through the kernel",
+        title: "a doorbell that says ABORT, and a connection that fails, while the device lives: the queue is lost, and \
+                is made anew, by a doorbell or through the kernel",
         source: "User-mode work submission, Work submission pseudocode in UMD, cleanup_fallback; D3DDDI_DOORBELLSTATUS",
         play: lost,
     },

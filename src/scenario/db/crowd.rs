@@ -2,6 +2,7 @@
 
 use super::{CONNECTED, RETRY, RingQueue, Room, raw};
 use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
+use crate::schedstat::Schedstat;
 use anyhow::{Context, Result, anyhow, ensure};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -62,12 +63,6 @@ fn least_recently_used(stage: &Stage) -> Played {
 const THREADS: usize = 8;
 const DOORBELLS: u64 = 4;
 
-/// How long the calling thread has been ready to run, ever, while the host had no processor for it.
-fn kept_from_running() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    text.split(' ').nth(1).and_then(|field| field.parse().ok()).map_or(Duration::ZERO, Duration::from_nanos)
-}
-
 /// The driver passes over a connection that waits and whose thread does not look for so long: it keeps no other
 /// waiting.
 const AWAY: Duration = Duration::from_millis(20);
@@ -93,11 +88,11 @@ fn submit_all(scene: &Scene, raw: &Raw, queues: usize, times: usize) -> Result<u
     let mut most = 0;
     for _ in 0..times {
         for queue in &queues {
-            let (begun, kept, before) = (Instant::now(), kept_from_running(), victims());
+            let (begun, kept, before) = (Instant::now(), Schedstat::own().waited, victims());
             let progress = queue.submit_through(&[]).context("a connection")?;
             scene.until_now("progress", || Ok(queue.progress()? >= progress))?;
             let seen = victims() - before;
-            most = most.max(telling(seen, begun.elapsed(), kept_from_running().saturating_sub(kept)));
+            most = most.max(telling(seen, begun.elapsed(), Schedstat::own().waited.saturating_sub(kept)));
         }
     }
     Ok(most)

@@ -41,7 +41,7 @@ fn starts_slowly(stage: &Stage) -> Played {
         queue.run(|list| list.store(page.at(0), 1))?;
         page.until(scene, "work", 0, 1)?;
         drop(queue);
-        scene.until("F1 of both engines", || Ok(scene.calls("DxgkDdiSetPowerComponentFState") >= 2))
+        scene.until("F1 of both engines", || Ok(state_of(scene, 0)? == 1 && state_of(scene, 1)? == 1))
     })
 }
 

@@ -51,7 +51,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "DB-37",
-        title: "global doorbell: two processes ring the same page; queues that always have work have turns in one order",
+        title: "global doorbell: two processes ring the same page; queues that always have work have turns in one \
+                order",
         source: "User-mode work submission, Doorbells (global doorbells)",
         play: global,
     },

@@ -2,6 +2,7 @@
 //! threads from its processors.
 
 use super::super::{Played, Scene, Setup, Stage};
+use crate::schedstat::Schedstat;
 use anyhow::Context;
 use dxgkrnl_model::personality::MS;
 use std::cell::Cell;
@@ -37,26 +38,13 @@ impl Watch {
     }
 }
 
-/// For how long each thread of this process has waited for a processor while it could have run, by its number. Empty
-/// where the kernel does not count that.
-///
-/// Source: Documentation/scheduler/sched-stats.rst, `/proc/<pid>/schedstat`: the second number, in nanoseconds.
-fn waits() -> BTreeMap<String, Duration> {
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return BTreeMap::new() };
-    let wait = |task: std::fs::DirEntry| {
-        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-        let waited = text.split_whitespace().nth(1)?.parse().ok()?;
-        Some((task.file_name().into_string().ok()?, Duration::from_nanos(waited)))
-    };
-    tasks.flatten().filter_map(wait).collect()
-}
-
 /// Whether the threads of this process have waited for a processor for as long as `limit` in all since `before`: by so
-/// much what one hands on to the next may have come later.
-fn were_kept(before: &BTreeMap<String, Duration>, limit: Duration) -> bool {
-    let since =
-        |(thread, now): (&String, &Duration)| now.saturating_sub(before.get(thread).copied().unwrap_or_default());
-    waits().iter().map(since).sum::<Duration>() >= limit
+/// much what one hands on to the next may have come later. They have not where the kernel does not count that.
+fn were_kept(before: &BTreeMap<i32, Schedstat>, limit: Duration) -> bool {
+    let since = |(thread, now): (i32, Schedstat)| {
+        now.waited.saturating_sub(before.get(&thread).copied().unwrap_or_default().waited)
+    };
+    Schedstat::all().into_iter().map(since).sum::<Duration>() >= limit
 }
 
 /// Plays a case that says something only where its work ends before TdrDelay is over, or where the driver's threads,
@@ -73,7 +61,7 @@ pub(in super::super) fn in_time(
         let watch = Watch { delay, since: Cell::new(Instant::now()), late: Cell::new(false) };
         let setup = setup().windows(|windows| windows.tdr.delay = milliseconds * MS);
         let played = stage.play(setup, |scene| {
-            let before = waits();
+            let before = Schedstat::all();
             let played = play(scene, &watch);
             // The GPU's threads end with the scene, which is judged behind that.
             watch.late.set(watch.late.get() || were_kept(&before, delay));

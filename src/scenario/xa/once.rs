@@ -49,10 +49,7 @@ pub(super) fn told_once(stage: &Stage) -> Played {
         let fence = two.fence(0)?;
         let opened = one.open_fence(&fence, &two)?;
         let (looks, other) = (one.device.queue(0, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)?, one.device.fence(0, 0)?);
-        let here = {
-            let _inside = two.raw.process.enter();
-            machine()
-        };
+        let here = scene.world.os.kernel().number();
         let before = (one.told(), two.told());
         for value in 1..=3 {
             writes(|all| all.insert(here, Write::Awaited));
