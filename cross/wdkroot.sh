@@ -78,10 +78,18 @@ for architecture in x64:i386:x86-64 ARM64:arm64; do
         { echo "LIBRARY ${library#*:}"; echo EXPORTS; cat "$work/$name"; } > "$work/$name.def"
         "$llvm/bin/llvm-dlltool" -m "${architecture#*:}" -d "$work/$name.def" -l "$lib/$name.lib"
     done
+    # The functions of event tracing that the user-mode driver's crate imports by this name: of the SDK's umbrella library
+    # these five.
+    um=$new/Lib/$version/um/${architecture%%:*}
+    mkdir -p "$um"
+    { echo LIBRARY api-ms-win-eventing-provider-l1-1-0.dll; echo EXPORTS
+      printf '%s\n' EventActivityIdControl EventRegister EventSetInformation EventUnregister EventWriteTransfer
+    } > "$work/eventing.def"
+    "$llvm/bin/llvm-dlltool" -m "${architecture#*:}" -d "$work/eventing.def" -l "$um/OneCore_apiset.lib"
     # Linked into every driver by wdk-sys, with nothing in them for one in Rust: checks of C code built with /GS, WMI,
-    # ARM64's runtime.
-    for name in BufferOverflowFastFailK wmilib arm64rt; do
-        "$llvm/bin/llvm-ar" rc "$lib/$name.lib"
+    # ARM64's runtime. And what the crate `tracelogging` names for a function that neither image calls.
+    for name in km/BufferOverflowFastFailK km/wmilib km/arm64rt km/rpcrt4 um/rpcrt4; do
+        "$llvm/bin/llvm-ar" rc "$new/Lib/$version/${name%/*}/${architecture%%:*}/${name#*/}.lib"
     done
 done
 rm -r "$work"

@@ -11,6 +11,7 @@ pub mod client;
 pub mod decode;
 pub mod demo;
 pub mod dump;
+pub mod events;
 pub mod fuzz;
 pub mod inf;
 pub mod package;

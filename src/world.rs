@@ -2,6 +2,7 @@
 
 use crate::client::{Adapter as ClientAdapter, Inside, NativeThunks, Refused};
 use crate::dump::{self, Moment};
+use crate::events;
 use crate::separate::Separate;
 use crate::setting::{self, Assignment};
 use anyhow::{Context, Result};
@@ -152,6 +153,7 @@ impl World {
         };
         let os = Os::boot(personality).context("the start transcript is not understood")?;
         dump::watch(&os);
+        events::watch(&os);
         setting::set_service(&os, settings);
         let driver = os.load_driver(&driver).context("the driver does not load")?;
         Ok(Self { form: form.clone(), driver, os })

@@ -44,7 +44,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 
 /// What the driver image is made of besides our crates: docs/decisions/0002-crates-in-the-driver.md.
 const IN_THE_DRIVER: &[&str] =
-    &["cfg-if", "foldhash", "hashbrown", "wdk", "wdk-alloc", "wdk-panic", "wdk-sys", "zerocopy"];
+    &["cfg-if", "foldhash", "hashbrown", "tracelogging", "wdk", "wdk-alloc", "wdk-panic", "wdk-sys", "zerocopy"];
 
 fn metadata() -> Value {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());

@@ -10,9 +10,12 @@
 extern crate alloc;
 extern crate wdk_panic; // brings the panic handler: KeBugCheckEx with the panic's place
 
+use kmd_core::handle::free_table;
 use kmd_core::irql::Passive;
 use kmd_core::service::Service;
 use nt::Nt;
+use nt::etw;
+use wddm_abi::win_extern;
 use wdk_alloc::WdkAllocator;
 use wdk_sys::NTSTATUS;
 use wdk_sys::PCUNICODE_STRING;
@@ -42,8 +45,25 @@ pub unsafe extern "system" fn driver_entry(driver: PDRIVER_OBJECT, registry_path
     let path = unsafe { text(registry_path) };
     let service = Service::read(&irql, &Nt, path);
     let mut table = kmd_ddi::table::<Nt>(service.form);
+    table.DxgkDdiUnload = Some(unload);
+    // SAFETY: once, here; taken away below, or by `unload`.
+    unsafe { etw::register() };
     // SAFETY: these are DriverEntry's arguments; the table states its version and outlives the call.
-    unsafe { displib::dxgk_initialize(driver, registry_path, &raw mut table, service.handshake_code) }
+    let status = unsafe { displib::dxgk_initialize(driver, registry_path, &raw mut table, service.handshake_code) };
+    if status < 0 {
+        // The image is unloaded, and DxgkDdiUnload is not called.
+        etw::unregister();
+    }
+    status
+}
+
+win_extern! {
+    /// `DxgkDdiUnload`, `PASSIVE_LEVEL`: the last call into the image.
+    fn unload() {
+        etw::unregister();
+        // SAFETY: the last DDI of this driver's life: no other thread is in it.
+        unsafe { free_table() };
+    }
 }
 
 /// The characters of a counted string; none for NULL.

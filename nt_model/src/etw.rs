@@ -16,12 +16,15 @@ use crate::records::{status, status::NtStatus};
 use crate::routines::{self, Routine};
 use crate::rules::Details;
 use crate::rules_nt::NT_ETW_HANDLE;
+use crate::user::guard::try_user;
 
 /// One event, as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtwEvent {
     /// Provider.
     pub provider: [u8; 16],
+    /// The process whose DLL wrote it; `None` for a driver.
+    pub process: Option<u64>,
     /// `EVENT_DESCRIPTOR`: id (16 bits), version, channel, level, opcode, task (16 bits), keyword (64 bits).
     pub descriptor: [u8; 16],
     /// Data items in order: a TraceLogging event has provider metadata, event metadata, then fields.
@@ -37,6 +40,8 @@ struct Provider {
     id: [u8; 16],
     callback: usize,
     context: usize,
+    /// The process whose DLL it is; `None` for a driver's.
+    process: Option<u64>,
     /// Traits given by `EtwSetInformation`.
     traits: Vec<u8>,
     site: Site,
@@ -71,7 +76,9 @@ impl fmt::Debug for Etw {
 
 impl Etw {
     pub(crate) fn registered(&self) -> Vec<(u64, Site)> {
-        self.state.lock().providers.iter().map(|(handle, provider)| (*handle, provider.site)).collect()
+        let state = self.state.lock();
+        let drivers = state.providers.iter().filter(|(_, provider)| provider.process.is_none());
+        drivers.map(|(handle, provider)| (*handle, provider.site)).collect()
     }
 }
 
@@ -83,7 +90,18 @@ impl Machine {
     #[track_caller]
     pub fn register_etw(&self, id: [u8; 16], callback: usize, context: usize) -> u64 {
         let _service = self.service(&routines::ETW_REGISTER, [0, callback as u64, context as u64, 0]);
-        let provider = Provider { id, callback, context, traits: Vec::new(), site: Site::here() };
+        self.add_provider(Provider { id, callback, context, process: None, traits: Vec::new(), site: Site::here() })
+    }
+
+    /// Registers a provider of the current process's.
+    #[track_caller]
+    pub(crate) fn register_user_etw(&self, id: [u8; 16], callback: usize, context: usize) -> u64 {
+        let process = Some(self.current_process_id());
+        self.add_provider(Provider { id, callback, context, process, traits: Vec::new(), site: Site::here() })
+    }
+
+    /// Adds it, and tells it at once who listens. Returns its handle.
+    fn add_provider(&self, provider: Provider) -> u64 {
         let (handle, enabled) = {
             let mut state = self.etw.state.lock();
             state.last += 1;
@@ -105,8 +123,18 @@ impl Machine {
     #[track_caller]
     pub fn unregister_etw(&self, handle: u64) -> NtStatus {
         let _service = self.service(&routines::ETW_UNREGISTER, [handle]);
-        let known = self.etw.state.lock().providers.remove(&handle).is_some();
+        let known = self.remove_etw(handle);
         if self.check_etw(known, handle, "unregistered") { status::SUCCESS } else { status::INVALID_HANDLE }
+    }
+
+    /// Removes a provider. Returns whether there was one.
+    pub(crate) fn remove_etw(&self, handle: u64) -> bool {
+        self.etw.state.lock().providers.remove(&handle).is_some()
+    }
+
+    /// Forgets what a process that has ended has registered.
+    pub(crate) fn forget_etw_of(&self, process: u64) {
+        self.etw.state.lock().providers.retain(|_, provider| provider.process != Some(process));
     }
 
     fn check_etw(&self, known: bool, handle: u64, what: &str) -> bool {
@@ -122,14 +150,14 @@ impl Machine {
     #[track_caller]
     pub fn set_etw_information(&self, handle: u64, class: u32, data: &[u8]) -> NtStatus {
         let _service = self.service(&routines::ETW_SET_INFORMATION, [handle, class.into(), 0, data.len() as u64]);
-        let known = match self.etw.state.lock().providers.get_mut(&handle) {
-            Some(provider) => {
-                provider.traits = data.to_vec();
-                true
-            }
-            None => false,
-        };
+        let known = self.keep_etw_traits(handle, data.to_vec());
         if self.check_etw(known, handle, "set") { status::SUCCESS } else { status::INVALID_HANDLE }
+    }
+
+    /// Keeps the traits of a provider. Returns whether there is one.
+    pub(crate) fn keep_etw_traits(&self, handle: u64, traits: Vec<u8>) -> bool {
+        let mut state = self.etw.state.lock();
+        state.providers.get_mut(&handle).map(|provider| provider.traits = traits).is_some()
     }
 
     /// Records an event.
@@ -146,12 +174,17 @@ impl Machine {
         data: Vec<Vec<u8>>,
     ) -> NtStatus {
         let _service = self.service(routine, [handle, 0, 0, 0, data.len() as u64, 0]);
-        let provider = self.etw.state.lock().providers.get(&handle).map(|provider| provider.id);
-        if !self.check_etw(provider.is_some(), handle, "written to") {
-            return status::INVALID_HANDLE;
-        }
+        let known = self.record_etw(handle, descriptor, data);
+        if self.check_etw(known, handle, "written to") { status::SUCCESS } else { status::INVALID_HANDLE }
+    }
+
+    /// Records an event. Returns whether the provider is registered.
+    pub(crate) fn record_etw(&self, handle: u64, descriptor: [u8; 16], data: Vec<Vec<u8>>) -> bool {
+        let provider = self.etw.state.lock().providers.get(&handle).map(|provider| (provider.id, provider.process));
+        let Some((provider, process)) = provider else { return false };
         let event = EtwEvent {
-            provider: provider.unwrap_or_default(),
+            provider,
+            process,
             descriptor,
             data,
             time: self.query_performance_counter(),
@@ -167,7 +200,7 @@ impl Machine {
         if let Some(listener) = listener {
             listener(&event);
         }
-        status::SUCCESS
+        true
     }
 
     /// Begins to listen: every provider's enable callback is called with `level` and `keywords`.
@@ -211,7 +244,15 @@ impl Machine {
             0,
             provider.context,
         ];
-        let _ = self.call_driver("ETW enable callback", || callback::invoke(provider.callback, arguments));
+        let Some(process) = provider.process else {
+            let _ = self.call_driver("ETW enable callback", || callback::invoke(provider.callback, arguments));
+            return;
+        };
+        if let Some(process) = self.process(process) {
+            let _in = self.enter_process(&process);
+            // One that crashes is its process's affair.
+            let _ = try_user(|| callback::invoke(provider.callback, arguments));
+        }
     }
 
     /// Called for every event.

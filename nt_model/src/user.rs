@@ -13,6 +13,7 @@
 
 mod behind;
 pub mod dll;
+pub(crate) mod eventing;
 pub mod guard;
 pub mod heap;
 pub(crate) mod kernel32;

@@ -105,6 +105,10 @@ const COMPILER_ROUTINES: [&str; 5] = ["__chkstk", "memcmp", "memcpy", "memmove",
 /// The user-mode image imports little, so that the model can load it. D3DKMT functions of gdi32 aside, this is all.
 const USER_MODE_IMPORTS: &[(&str, &[&str])] = &[
     (
+        "api-ms-win-eventing-provider-l1-1-0.dll",
+        &["EventRegister", "EventSetInformation", "EventUnregister", "EventWriteTransfer"],
+    ),
+    (
         "kernel32.dll",
         &[
             "CloseHandle",

@@ -5,10 +5,12 @@
 //! kernel-mode submission; a missing obsolete one is not needed. gdi32 is loaded already, since the imports name it.
 #![expect(unsafe_code, reason = "foreign functions")]
 
+use crate::etw;
 use core::ffi::c_void;
 use core::mem::transmute;
 use core::ptr;
 use umd_core::thunks::{EventWait, NtHandle, Padded, Thunks};
+use umd_core::tracing::Event;
 use wddm_abi::ntstatus::STATUS_PROCEDURE_NOT_FOUND;
 use wddm_abi::{D3DKMT_HANDLE, HANDLE, NTSTATUS, OBJECT_ATTRIBUTES};
 
@@ -129,6 +131,16 @@ macro_rules! define {
                 unsafe { QueryPerformanceFrequency(&raw mut frequency) };
                 // "The result will never be zero" since Windows XP.
                 frequency.cast_unsigned().max(1)
+            }
+
+            fn trace(&self, event: impl FnOnce() -> Event) {
+                if etw::is_on() {
+                    etw::write(&event());
+                }
+            }
+
+            fn is_traced(&self) -> bool {
+                etw::is_on()
             }
 
             fn thread_id() -> u32 {

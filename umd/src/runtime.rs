@@ -6,6 +6,7 @@
 
 #![expect(unsafe_code, reason = "a runtime is made of unmangled names and instructions")]
 
+use crate::etw;
 use core::arch::asm;
 use core::arch::global_asm;
 use core::ffi::c_void;
@@ -42,10 +43,18 @@ global_asm!(".globl __CxxFrameHandler3", "__CxxFrameHandler3:", "mov eax, 1", "r
 #[cfg(target_arch = "aarch64")]
 global_asm!(".globl __CxxFrameHandler3", "__CxxFrameHandler3:", "mov w0, #1", "ret");
 
-/// The loader's entry point. There is nothing to set up and nothing to tear down: what a process leaves behind, Dxgkrnl
-/// cleans up.
+/// The loader's entry point: the provider of event tracing comes and goes with the DLL. Whatever else a process leaves
+/// behind, Dxgkrnl cleans up.
 #[unsafe(no_mangle)]
-extern "system" fn DllMain(_module: *mut c_void, _reason: u32, _reserved: *mut c_void) -> i32 {
+extern "system" fn DllMain(_module: *mut c_void, reason: u32, _reserved: *mut c_void) -> i32 {
+    const DLL_PROCESS_DETACH: u32 = 0;
+    const DLL_PROCESS_ATTACH: u32 = 1;
+    match reason {
+        // SAFETY: once, when the DLL is loaded; taken away below, before it is unloaded.
+        DLL_PROCESS_ATTACH => unsafe { etw::register() },
+        DLL_PROCESS_DETACH => etw::unregister(),
+        _ => {}
+    }
     1
 }
 

@@ -17,6 +17,7 @@
 //! log".
 
 use crate::host::Lock;
+pub use crate::log_entry::Entry;
 use crate::memory::{SharedWord, Span};
 use crate::mutation::{Chosen, Mutation};
 use crate::word::{Ordering, Word};
@@ -35,21 +36,6 @@ pub const ENTRY_HANDLE_AND_OPERATION: u64 = 8;
 pub const ENTRY_OBSERVED: u64 = 24;
 /// Offset of FenceEndGpuTimestamp.
 pub const ENTRY_END: u64 = 40;
-
-/// What a LOG packet makes of itself, with the engine's timestamps.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
-    /// Fence value of the operation.
-    pub value: u64,
-    /// The user's handle of the fence.
-    pub handle: u32,
-    /// `DXGK_NATIVE_FENCE_LOG_OPERATION`.
-    pub operation: u32,
-    /// When the engine first saw the wait; 0 for a signal.
-    pub observed: u64,
-    /// When the signal executed or the wait was unblocked.
-    pub end: u64,
-}
 
 /// Where the two barriers of the article are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

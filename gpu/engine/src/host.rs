@@ -2,6 +2,7 @@
 //! tests.
 
 use crate::NoMemory;
+use crate::log_entry::Entry;
 use crate::memory::{Mapping, Span};
 use crate::word::Exchange;
 use gpu_wire::NodeOrdinal;
@@ -68,6 +69,15 @@ pub trait Host: Send + Sync + Sized + 'static {
     /// The engine of `node` has served flushes ([`crate::gpu::Gpu::flush_done`]), and may go on with what it runs for
     /// long: threads of the host may wait for that. Called by its thread, without a lock held.
     fn flushed(&self, _node: NodeOrdinal) {}
+
+    /// Returns whether the host wants to be told what goes into native fence logs ([`Self::trace_fence`]). Any IRQL.
+    fn is_traced(&self) -> bool {
+        false
+    }
+
+    /// An operation of `queue`'s has happened, which its native fence log gets an entry of; whether there is a log or
+    /// not. `queue`: the host's handle, `None` where the queue is being destroyed. Up to `DISPATCH_LEVEL`.
+    fn trace_fence(&self, _node: NodeOrdinal, _queue: Option<u64>, _entry: &Entry) {}
 
     /// Raises the interrupt, so that the notices of `node` get drained. `false`: it could not be raised; the engine
     /// asks again later. `PASSIVE_LEVEL` to `DISPATCH_LEVEL`, no lock held.

@@ -48,6 +48,7 @@ pub mod gpu;
 pub mod handshake;
 pub mod host;
 mod log_batch;
+pub mod log_entry;
 pub mod member;
 pub mod memory;
 mod mmu;

@@ -63,6 +63,11 @@ impl LogBatch {
         self.len == ROOM
     }
 
+    /// The entries, in the order of the operations.
+    pub fn iter(&self) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().take(self.len).map(|(entry, _)| entry)
+    }
+
     /// Adds an entry, if it is not full.
     pub fn add(&mut self, entry: Entry, hint: u32) {
         if let Some(place) = self.entries.get_mut(self.len) {

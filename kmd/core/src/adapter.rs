@@ -24,11 +24,13 @@ use crate::settings::Settings;
 use crate::standing::Standing;
 use crate::status::{Error, Result};
 use crate::strays::Strays;
+use crate::tracing::Event as TraceEvent;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use gpu_engine::NoMemory;
 use gpu_engine::host::{Host, Lock, Unmapped};
+use gpu_engine::log_entry::Entry;
 use gpu_engine::memory::Span;
 use gpu_engine::shared::Shared;
 use gpu_wire::{NODE_COUNT, NodeOrdinal, PAGE_SIZE};
@@ -432,6 +434,13 @@ impl<P: Platform> Host for EngineHost<P> {
     }
     fn flushed(&self, _node: NodeOrdinal) {
         self.answers().announce();
+    }
+    fn is_traced(&self) -> bool {
+        self.platform.is_traced()
+    }
+    fn trace_fence(&self, node: NodeOrdinal, queue: Option<u64>, entry: &Entry) {
+        let hw_queue = queue.unwrap_or_default();
+        self.platform.trace(|| TraceEvent::NativeFence { node: node.0, hw_queue, entry: *entry });
     }
     fn raise_interrupt(&self, node: NodeOrdinal) -> bool {
         self.interrupt.raise(node.0)

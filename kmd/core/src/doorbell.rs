@@ -28,6 +28,7 @@ use crate::irql::Passive;
 use crate::platform::{self, Platform};
 use crate::process::Process;
 use crate::status::{Error, Result};
+use crate::tracing::{DoorbellChange, Event};
 use core::sync::atomic::{AtomicBool, Ordering};
 use gpu_engine::gpu::Gpu;
 use gpu_engine::host::{Host, Lock};
@@ -40,7 +41,8 @@ use gpu_wire::GpuVa;
 use gpu_wire::doorbell::Model;
 use gpu_wire::private::{DoorbellData, DoorbellReply};
 use gpu_wire::ring::{self, Geometry};
-use wddm_abi::{D3DDDI_DOORBELLSTATUS, ntstatus};
+use wddm_abi::ntstatus::{self, STATUS_SUCCESS};
+use wddm_abi::{D3DDDI_DOORBELLSTATUS, NTSTATUS};
 
 /// How long a connection asks for doorbells that the OS keeps, in units of 100 ns. TIMEOUT: half a second.
 const PATIENCE: u64 = 5_000_000;
@@ -185,6 +187,8 @@ impl<P: Platform> Doorbell<P> {
             started.gpu.make_ready(&queue.engine);
         }
         answer();
+        let (change, hw_queue) = (DoorbellChange::Create, queue.os);
+        started.platform.trace(|| Event::Doorbell { change, hw_queue, doorbell: os, status: STATUS_SUCCESS });
         Ok(handle)
     }
 
@@ -195,6 +199,18 @@ impl<P: Platform> Doorbell<P> {
     /// [`Error::DeviceNotReady`] when the device is stopped or gone; [`Error::InvalidParameter`] when the doorbell is
     /// being destroyed. A pool whose doorbells are all changing hands is no error.
     pub fn connect(&self, irql: &Passive) -> Result<Connection> {
+        let connected = self.try_connect(irql);
+        self.tell(DoorbellChange::Connect, connected.as_ref().map_or_else(|error| error.status(), |_| STATUS_SUCCESS));
+        connected
+    }
+
+    /// Tells a trace of it.
+    fn tell(&self, change: DoorbellChange, status: NTSTATUS) {
+        let (hw_queue, doorbell) = (self.claimant.os_queue, self.claimant.os);
+        self.counted.started.platform.trace(|| Event::Doorbell { change, hw_queue, doorbell, status });
+    }
+
+    fn try_connect(&self, irql: &Passive) -> Result<Connection> {
         let started = &self.counted.started;
         let queue = &self.queue.engine;
         // Decided before the engine is told, which looks for rings or does not: status and engine agree.
@@ -268,6 +284,7 @@ impl<P: Platform> Doorbell<P> {
         started.doorbells.disconnect(&OfDriver { irql, started }, &self.claimant);
         started.gpu.host.changes().announce();
         started.gpu.watch_pointer(&self.queue.engine, self.claimant.key);
+        self.tell(DoorbellChange::Disconnect, STATUS_SUCCESS);
     }
 
     /// Destroys it. Dxgkrnl disconnected it before, and by calling this shows that the rotation is over.
@@ -302,6 +319,7 @@ impl<P: Platform> Doorbell<P> {
             // User mode may free the ring, or write to it as a new one.
             gone::rings(irql, started, engine);
         }
+        doorbell.tell(DoorbellChange::Destroy, STATUS_SUCCESS);
         Ok(())
     }
 }

@@ -9,6 +9,7 @@ use crate::irql::{AtMostDispatch, Passive};
 use crate::nodes;
 use crate::platform::Platform;
 use crate::status::{Error, Result};
+use crate::tracing::{self, Event};
 use gpu_engine::host::Lock;
 use gpu_engine::queue::Submission;
 use gpu_engine::shared::Shared;
@@ -165,6 +166,10 @@ impl<P: Platform> HwQueue<P> {
             gpu.slots.free(slot);
         })?;
         gpu.slots.set_driver_handle(slot, handle.raw());
+        // CAST: a node index.
+        let told =
+            tracing::HwQueue { context: context.os, hw_queue: new.os, node: node as u32, is_user_mode: new.user_mode };
+        platform.trace(|| Event::HwQueueStart(told));
         context.device.adopt(Tag::HwQueue, handle, Self::destroy).inspect_err(|_| {
             let _gone = Self::destroy(irql, handle);
         })?;
@@ -187,6 +192,15 @@ impl<P: Platform> HwQueue<P> {
             log.with(gpu_engine::fence_log::Log::clear);
         }
         crate::interrupt::retire(irql, started, queue.engine.slot);
+        // CAST: a node index.
+        let node = queue.engine.context.node as u32;
+        let told = tracing::HwQueue {
+            context: queue.context.os,
+            hw_queue: queue.os,
+            node,
+            is_user_mode: queue.engine.user_mode,
+        };
+        started.platform.trace(|| Event::HwQueueStop(told));
         queue.context.disown(&queue);
         Ok(())
     }
@@ -198,6 +212,8 @@ impl<P: Platform> HwQueue<P> {
     /// # Errors
     /// [`Error::InvalidParameter`] on a user-mode queue, or beyond the depth that was reported.
     pub fn submit(&self, _irql: &impl AtMostDispatch, submission: Submission) -> Result<()> {
+        let (hw_queue, progress) = (self.os, submission.progress);
+        self.counted.started.platform.trace(|| Event::DmaPacketToHwQueue { hw_queue, progress });
         if self.engine.user_mode || !self.engine.submit(submission) {
             return Err(Error::InvalidParameter);
         }

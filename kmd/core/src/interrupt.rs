@@ -11,6 +11,7 @@ use crate::adapter::{Adapter, Started};
 use crate::irql::{Dirql, Dispatch, Passive};
 use crate::nodes;
 use crate::platform::Platform;
+use crate::tracing::Event;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use gpu_engine::fault::Fault;
@@ -145,6 +146,7 @@ fn native_fences<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, fen
     d.pSignaledNativeFenceArray = if fences.is_empty() { core::ptr::null_mut() } else { fences.as_mut_ptr() };
     d.hHWQueue = queue;
     data.Flags.set_EvaluateLegacyMonitoredFences(one_kind(started));
+    started.platform.trace(|| Event::Interrupt { node, kind: data.InterruptType });
     started.dxgkrnl.notify_interrupt(irql, &mut data);
 }
 
@@ -229,7 +231,20 @@ fn notify<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, notice: No
             data.GpuEngineTimeout_mut().NodeOrdinal = node;
         }
     }
+    tell(started, node, notice, data.InterruptType);
     started.dxgkrnl.notify_interrupt(irql, &mut data);
+}
+
+/// Tells a trace of what the OS is about to be told.
+fn tell<P: Platform>(started: &Started<P>, node: u32, notice: Notice, kind: DXGK_INTERRUPT_TYPE) {
+    started.platform.trace(|| Event::Interrupt { node, kind });
+    let (fence, completed, address) = match notice {
+        Notice::PacketCompleted { fence } => (fence, fence, 0),
+        Notice::PacketPreempted { request, completed } => (request, completed, 0),
+        Notice::PacketFaulted { fence, fault } => (fence, fence, fault.address.0),
+        _ => return,
+    };
+    started.platform.trace(|| Event::DmaPacketStop { node, fence, completed, kind, address });
 }
 
 /// Whether the node has user-mode queues.

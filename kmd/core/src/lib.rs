@@ -68,3 +68,4 @@ pub mod strays;
 pub mod submit;
 pub mod testing;
 pub mod time_stamp;
+pub mod tracing;

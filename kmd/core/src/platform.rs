@@ -1,6 +1,7 @@
 //! What the driver needs from the kernel that it runs on: NT (`kmd`), or the NT model (`kmd_native`).
 
 use crate::irql::Passive;
+use crate::tracing::Event as TraceEvent;
 use alloc::boxed::Box;
 use core::fmt::Arguments;
 use gpu_engine::NoMemory;
@@ -176,6 +177,13 @@ pub trait Platform: Clone + Send + Sync + Sized + 'static {
 
     /// Sets the QWORD value `name` under the key with this path, UTF-16. Returns whether it could.
     fn set_number(&self, irql: &Passive, path: &[u16], name: &str, value: u64) -> bool;
+
+    /// Writes the event to the traces that have the driver's provider on; where there is none, `event` is not called.
+    /// Any IRQL.
+    fn trace(&self, event: impl FnOnce() -> TraceEvent);
+
+    /// Returns whether a trace has the driver's provider on. Any IRQL, and cheap.
+    fn is_traced(&self) -> bool;
 
     /// A line for the debugger.
     fn print(&self, line: Arguments<'_>);

@@ -10,7 +10,8 @@ use crate::irql::Passive;
 use crate::nodes;
 use crate::platform::Platform;
 use crate::start;
-use crate::status::{Error, Result};
+use crate::status::{self, Error, Result};
+use crate::tracing::Event;
 use core::sync::atomic::Ordering;
 use gpu_engine::mutation::Mutation;
 use gpu_engine::node::{Control, Phase};
@@ -57,8 +58,9 @@ fn hold<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) ->
 /// [`Error::InvalidParameter`] for a node that does not exist; [`Error::Timeout`] when the engine does not answer; a
 /// callback's.
 pub fn reset_hw_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) -> Result<()> {
-    hold(irql, started, node)?;
-    lose_interrupted(irql, started, node)
+    let reset = hold(irql, started, node).and_then(|()| lose_interrupted(irql, started, node));
+    tell(started, "DxgkDdiResetHwEngine", node.0, &reset.map(|()| 0));
+    reset
 }
 
 /// Reports the context lost whose queue the reset took off the engine in the middle of its work, if there is one.
@@ -81,7 +83,13 @@ fn lose_interrupted<P: Platform>(irql: &Passive, started: &Started<P>, node: Nod
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for a node that does not exist.
-pub fn resume_hw_engine<P: Platform>(_irql: &Passive, started: &Started<P>, node: NodeOrdinal) -> Result<()> {
+pub fn resume_hw_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) -> Result<()> {
+    let resumed = resume(irql, started, node);
+    tell(started, "DxgkDdiResumeHwEngine", node.0, &resumed.map(|()| 0));
+    resumed
+}
+
+fn resume<P: Platform>(_irql: &Passive, started: &Started<P>, node: NodeOrdinal) -> Result<()> {
     if node.index() >= started.gpu.nodes.len() {
         return Err(Error::InvalidParameter);
     }
@@ -96,6 +104,12 @@ pub fn resume_hw_engine<P: Platform>(_irql: &Passive, started: &Started<P>, node
 /// # Errors
 /// As for [`reset_hw_engine`].
 pub fn reset_engine<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) -> Result<u32> {
+    let reset = reset_packets(irql, started, node);
+    tell(started, "DxgkDdiResetEngine", node.0, &reset);
+    reset
+}
+
+fn reset_packets<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOrdinal) -> Result<u32> {
     hold(irql, started, node)?;
     let packets = &started.gpu.nodes[node.index()].packets;
     let (aborted, mut gone) = packets.with(PacketQueue::reset);
@@ -181,6 +195,7 @@ pub fn reset_adapter<P: Platform>(irql: &Passive, started: &Started<P>) {
         // Every engine holds, or touches nothing.
         started.gpu.host.lose_memory();
     }
+    tell(started, "DxgkDdiResetFromTimeout", u32::MAX, &Ok(0));
 }
 
 /// Adapter reset, second half: everything runs again.
@@ -189,6 +204,7 @@ pub fn restart_adapter<P: Platform>(_irql: &Passive, started: &Started<P>) {
         started.gpu.command(node.index(), Control::Run);
         raise_again(started, node, Mutation::RestartRaisesNothing);
     }
+    tell(started, "DxgkDdiRestartFromTimeout", u32::MAX, &Ok(0));
 }
 
 /// An interrupt for what an engine that was held has raised and not reported; not with the mutation that leaves it out.
@@ -196,4 +212,14 @@ fn raise_again<P: Platform>(started: &Started<P>, node: NodeOrdinal, without: Mu
     if !started.gpu.mutation.is(without) {
         started.gpu.raise_again(node.index());
     }
+}
+
+/// Tells a trace of a DDI that resets or resumes `node`, or the adapter ([`u32::MAX`]).
+fn tell<P: Platform>(started: &Started<P>, ddi: &'static str, node: u32, result: &Result<u32>) {
+    started.platform.trace(|| Event::Reset {
+        ddi,
+        node,
+        last_aborted: result.unwrap_or_default(),
+        status: status::of(result.map(drop)),
+    });
 }

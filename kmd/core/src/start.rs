@@ -17,8 +17,9 @@ use crate::platform::{Pages, Platform, SettingsKey};
 use crate::registers::Registers;
 use crate::settings::Settings;
 use crate::standing::Standing;
-use crate::status::{Error, Result};
+use crate::status::{self, Error, Result};
 use crate::strays::Strays;
+use crate::tracing::Event;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -69,6 +70,16 @@ pub struct StartInfo<'a> {
 /// [`Error::NoMemory`], a callback's, or [`Error::InvalidParameter`] when it is started already. Nothing is left
 /// behind.
 pub fn start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo<'_>) -> Result<()> {
+    let result = try_start(irql, adapter, info);
+    adapter.platform.trace(|| Event::StartDevice {
+        // CAST: a small number.
+        node_count: adapter.with_started(|started| started.gpu.nodes.len()).unwrap_or_default() as u32,
+        status: status::of(result),
+    });
+    result
+}
+
+fn try_start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo<'_>) -> Result<()> {
     if adapter.started().is_ok() {
         return Err(Error::InvalidParameter);
     }
@@ -408,6 +419,7 @@ pub fn stop<P: Platform>(irql: &Passive, adapter: &Adapter<P>) -> Result<()> {
     halt(irql, &*adapter.started()?);
     let started = adapter.withdraw()?;
     tear_down(irql, &started);
+    adapter.platform.trace(|| Event::StopDevice);
     Ok(())
 }
 
@@ -443,6 +455,7 @@ fn tear_down<P: Platform>(irql: &Passive, started: &Shared<Started<P>>) {
 /// none is lost.
 /// Source: `DxgkDdiSetPowerState`.
 pub fn set_power<P: Platform>(irql: &Passive, started: &Started<P>, on: bool) {
+    started.platform.trace(|| Event::PowerState { is_on: on });
     if on {
         started.gpu.host.gpu_clock().come_back(&started.platform);
         started.gpu.host.interrupt.wake();
@@ -469,7 +482,9 @@ pub fn set_component<P: Platform>(
     state: u32,
 ) -> Result<()> {
     let host = &started.gpu.host;
-    let node = host.power().set(&started.settings, component, state)?;
+    let set = host.power().set(&started.settings, component, state);
+    started.platform.trace(|| Event::FState { component, state, status: status::of(set.map(drop)) });
+    let node = set?;
     // Not by what is owed: the engine may have completed F1 by now.
     if host.power().is_in_f1(node) {
         if started.gpu.mutation.is(Mutation::CompletesEarly) {

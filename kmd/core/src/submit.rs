@@ -6,6 +6,7 @@ use crate::irql::{AtMostDispatch, Passive};
 use crate::platform::Platform;
 use crate::process::EngineContext;
 use crate::status::{Error, Result};
+use crate::tracing::Event;
 use core::ffi::c_void;
 use core::sync::atomic::Ordering;
 use gpu_engine::packet_node::PacketSubmission;
@@ -38,6 +39,12 @@ pub struct Packet<P: Platform> {
 /// # Errors
 /// [`Error::InvalidParameter`]: the one that the DDI allows. Dxgkrnl puts the device in error.
 pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, packet: Packet<P>) -> Result<()> {
+    started.platform.trace(|| Event::DmaPacketStart {
+        node: packet.node.0,
+        fence: packet.fence,
+        is_paging: packet.paging,
+        is_resubmitted: packet.resubmitted,
+    });
     let Some(node) = started.gpu.nodes.get(packet.node.index()) else {
         refuse(started, packet.node, packet.fence);
         return Err(Error::InvalidParameter);

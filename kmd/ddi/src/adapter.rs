@@ -130,12 +130,6 @@ ddi! {
 }
 
 win_extern! {
-    /// `DxgkDdiUnload`, `PASSIVE_LEVEL`.
-    pub(crate) fn unload() {
-        // SAFETY: the last DDI of this driver's life: no other thread is in it.
-        unsafe { kmd_core::handle::free_table() };
-    }
-
     /// Runs at the device's level: what the interrupt routine must not see half done.
     fn synchronized_section[P: Platform](context: *mut c_void) -> BOOLEAN {
         // SAFETY: `interrupt` passes a pointer to a Section on its stack and waits until this returned.

@@ -45,7 +45,6 @@ fn lifecycle<P: Platform>(t: &mut DRIVER_INITIALIZATION_DATA) {
     t.DxgkDdiStartDevice = Some(adapter::start_device::<P>);
     t.DxgkDdiStopDevice = Some(adapter::stop_device::<P>);
     t.DxgkDdiRemoveDevice = Some(adapter::remove_device::<P>);
-    t.DxgkDdiUnload = Some(adapter::unload);
     t.DxgkDdiInterruptRoutine = Some(adapter::interrupt_routine::<P>);
     t.DxgkDdiDpcRoutine = Some(adapter::dpc_routine::<P>);
     t.DxgkDdiQueryChildRelations = Some(adapter::query_child_relations);

@@ -21,6 +21,7 @@ use gpu_engine::memory::SharedWord;
 use gpu_engine::word::{Exchange, Ordering, Word};
 use kmd_core::irql::Passive;
 use kmd_core::platform::{Body, Event, Platform, SettingsKey, TICK, ThisThread, Timer};
+use kmd_core::tracing::Event as TraceEvent;
 use lock::SpinLock;
 use memory::{FrameMapping, NonPagedPages, OwnMapping};
 use nt_model::Machine;
@@ -240,6 +241,13 @@ impl Platform for Native {
         let Ok(path) = String::from_utf16(path) else { return false };
         machine(|m| m.registry().set(&path, name, nt_model::registry::RegistryValue::qword(value)));
         true
+    }
+
+    // The provider is the image's: events in the encoding of Windows are written by a crate that does so there alone.
+    fn trace(&self, _event: impl FnOnce() -> TraceEvent) {}
+
+    fn is_traced(&self) -> bool {
+        false
     }
 
     fn print(&self, line: Arguments<'_>) {

@@ -1,5 +1,6 @@
 //! The kernel routines behind [`Platform`].
 
+pub mod etw;
 mod event;
 mod lock;
 mod mapping;
@@ -22,6 +23,7 @@ use kmd_core::platform::Body;
 use kmd_core::platform::Platform;
 use kmd_core::platform::SettingsKey;
 use kmd_core::platform::TICK;
+use kmd_core::tracing::Event;
 use lock::SpinLock;
 use mapping::FrameMapping;
 use mapping::OwnMapping;
@@ -151,6 +153,16 @@ impl Platform for Nt {
 
     fn set_number(&self, irql: &Passive, path: &[u16], name: &str, value: u64) -> bool {
         registry::set_number(irql, path, name, value)
+    }
+
+    fn trace(&self, event: impl FnOnce() -> Event) {
+        if etw::is_on() {
+            etw::write(&event());
+        }
+    }
+
+    fn is_traced(&self) -> bool {
+        etw::is_on()
     }
 
     fn print(&self, line: Arguments<'_>) {

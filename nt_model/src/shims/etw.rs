@@ -6,7 +6,7 @@ use crate::shim::{self, In, Out};
 use crate::shims;
 
 /// `EVENT_DATA_DESCRIPTOR`: address, size, flags.
-fn data(count: u32, items: usize) -> Vec<Vec<u8>> {
+pub(crate) fn data(count: u32, items: usize) -> Vec<Vec<u8>> {
     (0..count as usize)
         .map(|at| {
             let item: In<[u64; 2]> = shims::pointer(items + 16 * at);

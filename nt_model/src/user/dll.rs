@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::eventing::EVENTING;
 use super::guard::{AccessViolation, try_user};
 use super::kernel32::KERNEL32;
 use crate::callback;
@@ -16,6 +17,7 @@ use crate::user::process::Process;
 const SYSTEM: &[(&str, &[&[ShimEntry]])] = &[
     ("kernel32.dll", &[KERNEL32]),
     ("kernelbase.dll", &[KERNEL32]),
+    ("advapi32.dll", &[EVENTING]),
     ("ntdll.dll", &[crt::CRT, crt::CRT_ALIASES]),
     ("msvcrt.dll", &[crt::CRT]),
     ("vcruntime140.dll", &[crt::CRT]),
@@ -38,13 +40,17 @@ pub enum DllError {
     Crashed(#[from] AccessViolation),
 }
 
-/// A DLL's name in lower case with its extension. API sets (`api-ms-win-core-…`) stand for kernel32.
+/// A DLL's name in lower case with its extension. API sets stand for what they are parts of: `api-ms-win-core-…` for
+/// kernel32, `api-ms-win-eventing-provider-…` for advapi32.
 fn canonical(name: &str) -> String {
     let mut name = name.to_ascii_lowercase();
     if !name.ends_with(".dll") {
         name.push_str(".dll");
     }
-    if name.starts_with("api-ms-win-core-") { "kernel32.dll".to_owned() } else { name }
+    const SETS: &[(&str, &str)] =
+        &[("api-ms-win-core-", "kernel32.dll"), ("api-ms-win-eventing-provider-", "advapi32.dll")];
+    let set = SETS.iter().find(|(prefix, _)| name.starts_with(prefix));
+    set.map_or(name, |(_, whole)| (*whole).to_owned())
 }
 
 fn system(dll: &str, name: &str) -> Option<usize> {

@@ -490,6 +490,7 @@ impl Machine {
                 self.memory.physical.free(&object);
             }
         }
+        self.forget_etw_of(process.id);
         process.left.give_back();
         self.processes.map.lock().remove(&process.id);
         objects

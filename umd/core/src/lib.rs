@@ -45,6 +45,7 @@ pub mod submit;
 pub mod sync_object;
 pub mod thunks;
 pub mod trace;
+pub mod tracing;
 pub mod wait;
 
 pub use gpu_word as word;

@@ -10,7 +10,7 @@ mod info;
 pub use info::{Addresses, Info};
 
 use crate::adapter::Mode;
-use crate::command_list::{CommandList, LogCounts};
+use crate::command_list::{CommandList, FenceOperation, LogCounts};
 use crate::device::Device;
 use crate::error::{UmdError, Unsupported};
 use crate::hw_queue::{self, HwQueue, ProgressFence};
@@ -21,11 +21,13 @@ use crate::mutation::Mutation;
 use crate::submit::{Effort, Submitted, Turn, UserLane};
 use crate::thunks::Thunks;
 use crate::trace::{Event, Trace};
+use crate::tracing;
 use crate::wait::{self, Timeout};
 use alloc::sync::Arc;
 use core::ops::DerefMut;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use gpu_wire::NodeOrdinal;
+use wddm_abi::D3DKMT_HANDLE;
 
 /// What to create.
 #[derive(Clone, Copy, Debug)]
@@ -142,6 +144,16 @@ impl<T: Thunks> Lane<T> {
         }
     }
 
+    /// The hardware queue or packet context; 0 for none.
+    fn handle(&self) -> D3DKMT_HANDLE {
+        match self {
+            Self::User(lane) => lane.queue.handle(),
+            Self::Kernel(KernelLane { target: Target::Queue(queue), .. }) => queue.handle(),
+            Self::Kernel(KernelLane { target: Target::Context(context, _), .. }) => context.handle(),
+            Self::Gone => 0,
+        }
+    }
+
     fn list_limit(&self) -> u64 {
         match self {
             Self::User(lane) => lane.list_limit(),
@@ -149,6 +161,17 @@ impl<T: Thunks> Lane<T> {
             Self::Gone => 0,
         }
     }
+}
+
+/// Tells a trace of a submission, and of the fence operations in it.
+#[cold]
+fn tell<T: Thunks, L: DerefMut<Target = CommandList>>(thunks: &T, queue: D3DKMT_HANDLE, lists: &[L], progress: u64) {
+    for operation in lists.iter().flat_map(|list| list.fence_operations()) {
+        let FenceOperation { operation, fence, value, recorded } = *operation;
+        thunks.trace(|| tracing::Event::FenceQueued { queue, operation, fence, value, recorded, progress });
+    }
+    // CAST: a call's lists are far fewer.
+    thunks.trace(|| tracing::Event::Submission { queue, progress, lists: lists.len() as u32 });
 }
 
 /// The value of the progress fence, given the last that was submitted.
@@ -170,7 +193,7 @@ impl<T: Thunks> Queue<T> {
         let executed = LogCounts::default();
         let state =
             State { lane, ring_size: create.ring_size, executed, submissions: 0, effort: Effort::default(), trace };
-        Ok(Self {
+        let queue = Self {
             state: Lock::new(os, state)?,
             progress: SpinCell::new(progress),
             last: AtomicU64::new(last),
@@ -179,6 +202,18 @@ impl<T: Thunks> Queue<T> {
             device: device.clone(),
             number: device.new_queue_number(),
             create,
+        };
+        os.thunks().trace(|| tracing::Event::QueueStart(queue.told()));
+        Ok(queue)
+    }
+
+    /// What a trace is told of it.
+    fn told(&self) -> tracing::Queue {
+        self.with(|state| tracing::Queue {
+            queue: state.lane.handle(),
+            progress_fence: state.lane.progress().map_or(0, |(fence, _)| fence.handle),
+            node: self.create.node.0,
+            is_user_mode: matches!(state.lane, Lane::User(_)),
         })
     }
 
@@ -237,7 +272,9 @@ impl<T: Thunks> Queue<T> {
             if alone {
                 self.was_asked.store(false, Ordering::Relaxed);
             }
-            let mut turn = Turn { last, executed: *executed, may_wait, traced: trace.is_on(), alone, effort };
+            let thunks = self.device.os().thunks();
+            let traced = trace.is_on() || thunks.is_traced();
+            let mut turn = Turn { last, executed: *executed, may_wait, traced, alone, effort };
             let may_stand_still = lists.iter().any(|list| list.may_stand_still());
             let mut newest = None;
             let mut first_queued = None;
@@ -261,6 +298,9 @@ impl<T: Thunks> Queue<T> {
             };
             if let Some(Submitted { progress, queued, .. }) = newest {
                 *submissions += 1;
+                if thunks.is_traced() {
+                    tell(thunks, lane.handle(), lists, progress);
+                }
                 if trace.is_on() {
                     // Of a list that was cut, operations have the time of the first piece.
                     let first = first_queued.unwrap_or(queued);
@@ -421,6 +461,7 @@ impl<T: Thunks> Drop for Queue<T> {
         if self.last.load(Ordering::Acquire) != 0 && self.device.is_alive() && !busy {
             self.idle();
         }
+        self.device.os().thunks().trace(|| tracing::Event::QueueStop(self.told()));
         // The lane holds the last reference then, and destroys its parts in order.
         drop(self.progress.with(Option::take));
         self.state.close(self.device.os());

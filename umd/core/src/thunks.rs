@@ -18,6 +18,7 @@ mod padded;
 pub use counted::{Answer, CallCount, Os};
 pub use padded::Padded;
 
+use crate::tracing::Event;
 use core::mem::size_of;
 use wddm_abi::{D3DKMT_HANDLE, NTSTATUS, OBJECT_ATTRIBUTES, kit_28000};
 
@@ -157,6 +158,16 @@ macro_rules! define {
             fn timestamp(&self) -> u64;
             /// Its ticks per second; never 0.
             fn timestamp_frequency(&self) -> u64;
+            /// Writes the event to the traces that have the driver's provider on; where there is none, `event` is not
+            /// called.
+            fn trace(&self, event: impl FnOnce() -> Event) {
+                let _ = event;
+            }
+            /// Returns whether a trace has the driver's provider on. Cheap.
+            fn is_traced(&self) -> bool {
+                false
+            }
+
             /// A number of the calling thread that no other living thread of the process has.
             fn thread_id() -> u32;
         }

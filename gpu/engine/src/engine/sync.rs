@@ -18,6 +18,7 @@ use crate::queue::Queue;
 use crate::slots::SlotId;
 use crate::trace::Event;
 use crate::word::{Ordering, Word};
+use gpu_wire::NodeOrdinal;
 
 /// How often the engine looks at the value of a wait that is not met before it parks the queue. With the pause between
 /// two looks, of 25 to 45 ns, that is some two microseconds, in which an agent that is about to signal does so. Not
@@ -148,6 +149,12 @@ impl<H: Host> Core<H> {
     /// Writes the log entries that were gathered. Returns whether each signal among them has its entry.
     pub(super) fn write_log(&mut self, gpu: &Gpu<H>, node: &Node<H>, job: &Job<'_, H>) -> bool {
         let Some(queue) = job.queue.filter(|_| !self.entries.is_empty()) else { return true };
+        if gpu.host.is_traced() {
+            let handle = gpu.slots.handle(queue.slot);
+            // CAST: a node index.
+            let ordinal = NodeOrdinal(queue.context.node as u32);
+            self.entries.iter().for_each(|entry| gpu.host.trace_fence(ordinal, handle, entry));
+        }
         let written = self.entries.write(queue, gpu.barriers, &gpu.mutation);
         add(&node.counters.log_entries, written.count);
         written.signals

@@ -4,7 +4,6 @@
 use super::{Create, Lane};
 use crate::adapter::Mode;
 use crate::doorbell::Status;
-use crate::kernel_submit::Target;
 use crate::thunks::Thunks;
 use gpu_wire::GpuVa;
 use wddm_abi::D3DKMT_HANDLE;
@@ -75,9 +74,9 @@ pub(super) fn of<T: Thunks>(number: u32, create: &Create, lane: &Lane<T>) -> Inf
         info.progress_address = progress.value.address();
         info.progress_va = progress.gpu_va;
     }
+    info.handle = lane.handle();
     match lane {
         Lane::User(user) => {
-            info.handle = user.queue.handle();
             info.doorbell = user.doorbell.handle();
             info.status = Some(user.doorbell.current_status());
             info.addresses = Addresses {
@@ -91,13 +90,7 @@ pub(super) fn of<T: Thunks>(number: u32, create: &Create, lane: &Lane<T>) -> Inf
                 control_va: user.ring.control().gpu_va().0,
             };
         }
-        Lane::Kernel(kernel) => {
-            info.handle = match &kernel.target {
-                Target::Queue(queue) => queue.handle(),
-                Target::Context(context, _) => context.handle(),
-            };
-        }
-        Lane::Gone => {}
+        Lane::Kernel(_) | Lane::Gone => {}
     }
     info
 }
