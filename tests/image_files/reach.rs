@@ -59,8 +59,8 @@ const DEVICE_LEVEL: &[&str] = &[
 const ANY_LEVEL: &str = "EtwWriteTransfer";
 
 /// Nothing else of the kernel is called there, but through the table of callbacks that Dxgkrnl gives: no lock, no wait,
-/// no allocation, nothing that is freed. And no `KeBugCheckEx`, which a panic ends in: whatever the rings, the OS or the
-/// device say, the interrupt routine ends.
+/// no allocation, nothing that is freed. And no `KeBugCheckEx`, which a panic ends in: whatever the rings, the OS or
+/// the device say, the interrupt routine ends.
 pub fn device_level(image: &Image) -> Result<(), String> {
     let functions = Functions::read(image)?;
     for root in DEVICE_LEVEL {
