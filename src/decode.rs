@@ -105,7 +105,7 @@ pub fn is_dump(beginning: &[u8]) -> bool {
 }
 
 /// The debug blobs in a dump: Windows keeps what `DxgkDdiCollectDbgInfo` wrote in the dump of a timeout, at no place
-/// that is documented, so each is looked for by its first bytes. What follows these and is no head of a blob is left
+/// that is documented, so each is looked for by its first bytes; one that is there twice is given once. What follows these and is no head of a blob is left
 /// out, as the driver's own constant is.
 ///
 /// # Errors
@@ -127,7 +127,10 @@ pub fn in_dump(dump: impl Read) -> io::Result<Vec<Vec<u8>>> {
             if rest.starts_with(&SIGNATURE)
                 && let Some(length) = length(&rest[..rest.len().min(BLOB)])
             {
-                found.push(rest[..length].to_vec());
+                // A dump may have the driver's own buffer as well as what the system made of it.
+                if !found.iter().any(|known| known == &rest[..length]) {
+                    found.push(rest[..length].to_vec());
+                }
                 at += length;
             } else {
                 at += 1 + rest[1..].iter().position(|byte| *byte == SIGNATURE[0]).unwrap_or(rest.len() - 1);
@@ -426,10 +429,12 @@ mod tests {
         dump.extend([0xFF; 100]);
         dump.extend_from_slice(blob);
         dump.resize((16 << 20) - 40, 0x46);
+        let other = blob_of(head(1));
+        dump.extend_from_slice(&other[..blob.len()]);
         dump.extend_from_slice(blob);
         dump.extend([0; 9]);
-        assert_eq!(in_dump(&dump[..]).unwrap(), [blob, blob]);
-        assert_eq!(in_dump(&dump[..dump.len() - 20]).unwrap().len(), 2);
+        assert_eq!(in_dump(&dump[..]).unwrap(), [blob, &other[..blob.len()]]);
+        assert_eq!(in_dump(&dump[..dump.len() - 20 - blob.len()]).unwrap().len(), 2);
         assert_eq!(in_dump(&b"PAGEDU64"[..]).unwrap(), [[0_u8; 0]; 0]);
         assert!(decode(blob).is_ok());
     }

@@ -14,6 +14,7 @@ use kmd_core::handle::free_table;
 use kmd_core::irql::Passive;
 use kmd_core::service::Service;
 use nt::Nt;
+use nt::bug_check;
 use nt::etw;
 use wddm_abi::win_extern;
 use wdk_alloc::WdkAllocator;
@@ -48,19 +49,26 @@ pub unsafe extern "system" fn driver_entry(driver: PDRIVER_OBJECT, registry_path
     table.DxgkDdiUnload = Some(unload);
     // SAFETY: once, here; taken away below, or by `unload`.
     unsafe { etw::register() };
+    bug_check::register();
     // SAFETY: these are DriverEntry's arguments; the table states its version and outlives the call.
     let status = unsafe { displib::dxgk_initialize(driver, registry_path, &raw mut table, service.handshake_code) };
     if status < 0 {
         // The image is unloaded, and DxgkDdiUnload is not called.
-        etw::unregister();
+        end();
     }
     status
+}
+
+/// Takes away what `driver_entry` has registered with the kernel. `PASSIVE_LEVEL`.
+fn end() {
+    bug_check::unregister();
+    etw::unregister();
 }
 
 win_extern! {
     /// `DxgkDdiUnload`, `PASSIVE_LEVEL`: the last call into the image.
     fn unload() {
-        etw::unregister();
+        end();
         // SAFETY: the last DDI of this driver's life: no other thread is in it.
         unsafe { free_table() };
     }

@@ -27,6 +27,7 @@ pub(crate) mod registers;
 
 use std::sync::Arc;
 
+use crate::bug_check::SecondaryData;
 use crate::cpu;
 use crate::image::Image;
 use crate::kernel::Machine;
@@ -43,6 +44,9 @@ pub const MEMORY_LIMIT: usize = 60 << 20;
 /// The exception code of a broken rule for which Windows has no bug check: an error of a customer's facility.
 /// Source: "Defining New Error Types" (winerror.h), bits 29 to 31.
 pub const RULE_BROKEN: u32 = 0xE000_4650;
+/// The first of the streams that have what bug check callbacks gave: the tag's 16 bytes, then the data. Numbers above
+/// `LastReservedStream` are programs' own. Source: `MINIDUMP_STREAM_TYPE`.
+pub const SECONDARY_STREAM: u32 = 0x4650_0000;
 /// Bytes of stack that are kept of a thread, from its stack pointer on.
 const STACK: usize = 32 * 1024;
 
@@ -87,6 +91,8 @@ pub struct Dump {
     comment: String,
     processors: u8,
     memory: Collected,
+    /// What drivers' bug check callbacks gave.
+    secondary: Vec<SecondaryData>,
 }
 
 impl Dump {
@@ -98,6 +104,11 @@ impl Dump {
     /// The comment: the broken rule, or what was asked for.
     pub fn comment(&self) -> &str {
         &self.comment
+    }
+
+    /// What drivers' bug check callbacks gave: for a broken rule alone.
+    pub fn secondary(&self) -> &[SecondaryData] {
+        &self.secondary
     }
 
     /// Bytes of memory that did not fit into [`MEMORY_LIMIT`].
@@ -180,6 +191,8 @@ impl Machine {
             // CAST: at most as many as a byte holds; a machine has few.
             processors: self.config().processors.min(255) as u8,
             memory,
+            // Of a driver's own affair: Windows would stop here, and ask.
+            secondary: if violation.is_some() { self.secondary_data() } else { Vec::new() },
         }
     }
 

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use crate::bug_check::BugCheckCallbacks;
 use crate::cpu::{self, MAX_ARGS, Owner};
 use crate::debug_print::DebugLog;
 use crate::dispatcher::Dispatcher;
@@ -152,6 +153,7 @@ pub struct Machine {
     pub(crate) io: Io,
     pub(crate) registry: Registry,
     pub(crate) etw: Etw,
+    pub(crate) bug_check_callbacks: BugCheckCallbacks,
     pub(crate) extended_states: ExtendedStates,
     pub(crate) processes: Processes,
     pub(crate) debug_log: DebugLog,
@@ -238,6 +240,7 @@ impl Kernel {
             io: Io::default(),
             registry: Registry::default(),
             etw: Etw::default(),
+            bug_check_callbacks: BugCheckCallbacks::default(),
             extended_states: ExtendedStates::default(),
             processes: Processes::default(),
             debug_log: DebugLog::default(),

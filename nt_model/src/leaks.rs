@@ -14,7 +14,8 @@ use crate::pool::{PoolUse, tag_text};
 use crate::rules::{Details, Rule};
 use crate::rules_memory::{NT_MAP_LEAKED, NT_MDL_LEAKED, NT_PAGES_LEAKED};
 use crate::rules_nt::{
-    NT_DPC_LEAKED, NT_ETW_LEAKED, NT_HANDLE_LEAKED, NT_INT_LEAKED, NT_POOL_LEAKED, NT_THREAD_LEAKED, NT_TIMER_LEAKED,
+    NT_BUG_CHECK_LEAKED, NT_DPC_LEAKED, NT_ETW_LEAKED, NT_HANDLE_LEAKED, NT_INT_LEAKED, NT_POOL_LEAKED,
+    NT_THREAD_LEAKED, NT_TIMER_LEAKED,
 };
 use crate::thread::ThreadKind;
 
@@ -76,6 +77,12 @@ impl Machine {
             if scope.has(&site) {
                 let text = format!("ETW registration {handle:#x}, by {}", site.describe(self));
                 leaks.push(Leak { rule: &NT_ETW_LEAKED, text });
+            }
+        }
+        for (record, site) in self.bug_check_callbacks.registered() {
+            if scope.has(&site) {
+                let text = format!("the callback record at {record:#x}, by {}", site.describe(self));
+                leaks.push(Leak { rule: &NT_BUG_CHECK_LEAKED, text });
             }
         }
         for rule in LEAK_RULES {
@@ -181,6 +188,7 @@ static LEAK_RULES: &[&Rule] = &[
     &NT_DPC_LEAKED,
     &NT_HANDLE_LEAKED,
     &NT_ETW_LEAKED,
+    &NT_BUG_CHECK_LEAKED,
     &NT_INT_LEAKED,
     &NT_PAGES_LEAKED,
     &NT_MDL_LEAKED,
@@ -227,6 +235,7 @@ mod tests {
         let _ = kernel.call_driver("DxgkDdiStartDevice", || {
             kernel.open_handle(Object::Event(stop.clone()));
             kernel.register_etw([1; 16], 0, 0);
+            assert!(kernel.register_bug_check_callback(0x1000, 0x2000, 1));
             let request = crate::interrupt::ConnectRequest {
                 vector: 0x31,
                 level: 5,
@@ -244,6 +253,7 @@ mod tests {
             NT_TIMER_LEAKED.name,
             NT_HANDLE_LEAKED.name,
             NT_ETW_LEAKED.name,
+            NT_BUG_CHECK_LEAKED.name,
             NT_INT_LEAKED.name,
             NT_POOL_LEAKED.name,
             NT_THREAD_LEAKED.name,

@@ -99,6 +99,7 @@
 //! the first kernel is made, and passes on what is not the model's.
 
 mod arch;
+pub mod bug_check;
 mod callback;
 mod cpu;
 pub mod debug_print;

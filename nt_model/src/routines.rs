@@ -378,6 +378,9 @@ routines! {
     ETW_WRITE = "EtwWrite"(RegHandle, EventDescriptor, ActivityId, UserDataCount, UserData);
     ETW_WRITE_TRANSFER = "EtwWriteTransfer"(RegHandle, EventDescriptor, ActivityId, RelatedActivityId, UserDataCount, UserData);
 
+    KE_REGISTER_BUG_CHECK_REASON_CALLBACK = "KeRegisterBugCheckReasonCallback"(CallbackRecord, CallbackRoutine, Reason, Component);
+    KE_DEREGISTER_BUG_CHECK_REASON_CALLBACK = "KeDeregisterBugCheckReasonCallback"(CallbackRecord);
+
     DBG_PRINT = "DbgPrint"(Format);
     DBG_PRINT_EX = "DbgPrintEx"(ComponentId, Level, Format);
     VDBG_PRINT_EX = "vDbgPrintEx"(ComponentId, Level, Format, Arglist);

@@ -373,6 +373,13 @@ rules! {
         bugcheck: (0xC4, 0xDD),
         fix: "call EtwUnregister in the unload routine",
     }
+    /// Bug check callbacks at unload.
+    NT_BUG_CHECK_LEAKED = "NT-BUGCHECK-LEAKED" {
+        title: "a driver has removed its bug check callbacks before it is unloaded",
+        source: "Writing a Bug Check Callback Routine: must remove any registered callback routines in DRIVER_UNLOAD",
+        bugcheck: none,
+        fix: "call KeDeregisterBugCheckReasonCallback in the unload routine",
+    }
     /// Registry and other names.
     NT_UNICODE_STRING = "NT-UNICODE-STRING" {
         title: "a UNICODE_STRING given to a service is well formed: even length, not beyond its maximum, with a buffer",

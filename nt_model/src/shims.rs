@@ -2,6 +2,7 @@
 //!
 //! One file per family. A wrapper turns pointers into references, NT's encodings into ours, and nothing else.
 
+pub(crate) mod bug_check;
 pub(crate) mod chkstk;
 pub(crate) mod crt;
 pub(crate) mod data;
@@ -25,6 +26,7 @@ use crate::shim::{In, ShimEntry};
 
 /// Every table of the kernel's exports.
 pub(crate) static TABLES: &[&[ShimEntry]] = &[
+    bug_check::BUG_CHECK,
     chkstk::CHKSTK,
     crt::CRT,
     crt::CRT_ALIASES,

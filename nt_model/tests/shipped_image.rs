@@ -2,10 +2,12 @@
 //!
 //! The image is the one that was built last, `out/fencepost.sys`, or the one that `NT_MODEL_TEST_SYS` names.
 
+use core::mem::offset_of;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
+use wddm_abi::DRIVER_INITIALIZATION_DATA;
 
 use nt_model::io::StartError;
 use nt_model::records_io::DriverObject;
@@ -31,16 +33,18 @@ const CASES: &[(&str, Case)] = &[
 
 shims! {
     /// Just enough of Dxgkrnl for a display miniport's entry point: `DxgkInitialize(DriverObject, RegistryPath, Table)`
-    /// takes any table, and sets an unload routine that does nothing.
+    /// takes any table, and has the table's `DxgkDdiUnload` called at unload. It takes no argument, so that the driver
+    /// object, which an unload routine gets, does not disturb it.
     table DXGKRNL;
 
-    fn DxgkInitialize(_m, driver: In<DriverObject>, _path: usize, _table: usize) -> i32 {
-        driver.get().driver_unload.store(DXGKRNL[1].address.get(), Ordering::Relaxed);
+    fn DxgkInitialize(_m, driver: In<DriverObject>, _path: usize, table: In<[usize; UNLOAD + 1]>) -> i32 {
+        driver.get().driver_unload.store(table.get()[UNLOAD], Ordering::Relaxed);
         0
     }
-
-    fn DriverUnload(_m, _driver: usize) {}
 }
+
+/// Where a table has `DxgkDdiUnload`, in words.
+const UNLOAD: usize = offset_of!(DRIVER_INITIALIZATION_DATA, DxgkDdiUnload) / size_of::<usize>();
 
 /// A machine with a `\Device\DxgKrnl` that answers displib's handshake.
 fn machine(config: KernelConfig) -> Kernel {

@@ -230,6 +230,40 @@ fn a_broken_rule_is_seen_where_it_was_broken() {
     assert!(frames.len() > 2 && frames.iter().all(|frame| frame.contains("fencepost.sys`")), "{text}");
 }
 
+/// A rule is broken while the adapter works: the driver's bug check callback has its debug blob in the dump, once as the
+/// data that it gave and tagged, and `decode` finds it there.
+fn a_broken_rule_has_the_drivers_blob() {
+    let recorder = Arc::new(Recorder::default());
+    recorder.listening(|| {
+        let world = World::boot(&form(), Personality::collecting()).expect("the driver loads");
+        world.adapter(adapter_of_ours(&[])).expect("the adapter starts");
+        let user = world.process("maker").expect("a process");
+        let device = user.open().and_then(|adapter| adapter.device()).expect("a device");
+        let queue = device.queue(0, 0x1_0000, 0, 0).expect("a queue");
+        let value = queue.run(|list| list.nop(16)).expect("submitted");
+        queue.wait(value, Some(std::time::Duration::from_secs(20))).expect("executed");
+        let kernel = world.os.kernel();
+        let _inside = kernel.enter();
+        kernel.rules.broken(&PLANTED_RULE, Details::new("planted").params([7, 9, 4]));
+    });
+    let written = Written::new(&recorder, "the broken rule");
+    let data = written.read();
+    let data = data.get_raw_stream(nt_model::dump::SECONDARY_STREAM).expect("the driver's data");
+    // {b1c7d7f2-6d0c-4f5e-9c0a-2f7a6f1d9e44}, and the buffer of four adapters of which there is one.
+    assert_eq!(
+        data[..16],
+        [0xF2, 0xD7, 0xC7, 0xB1, 0x0C, 0x6D, 0x5E, 0x4F, 0x9C, 0x0A, 0x2F, 0x7A, 0x6F, 0x1D, 0x9E, 0x44]
+    );
+    assert_eq!(data.len(), 16 + 32 * 1024 / 4);
+    let file = std::fs::File::open(written.path()).expect("the dump");
+    let blobs = fencepost::decode::in_dump(file).expect("read");
+    assert_eq!(blobs.len(), 1);
+    assert!(data[16..].starts_with(&blobs[0]));
+    let text = fencepost::decode::decode(&blobs[0]).expect("a whole blob").text;
+    assert!(text.starts_with("reason                  0x0") && text.contains("nodes                   3"), "{text}");
+    assert!(text.contains("counters of node 0\n  packets               2\n  rings                 1\n"), "{text}");
+}
+
 /// A dump is taken on demand without an exception, of a machine without images, too.
 fn a_machine_without_images_has_a_dump() {
     let kernel = nt_model::Kernel::collecting();
@@ -258,6 +292,7 @@ fn main() -> ExitCode {
         trial("the root variable says what was made", the_root_says_what_was_made),
         trial("a hang is seen where it hangs", a_hang_is_seen_where_it_hangs),
         trial("a broken rule is seen where it was broken", a_broken_rule_is_seen_where_it_was_broken),
+        trial("a broken rule has the driver's blob", a_broken_rule_has_the_drivers_blob),
     ];
     let mut trials: Vec<_> = trials.into_iter().map(|trial| trial.with_ignored_flag(!built)).collect();
     trials.push(trial("a machine without images has a dump", a_machine_without_images_has_a_dump));

@@ -3,8 +3,11 @@
 //!
 //! Any IRQL, at any time: nothing is locked, allocated or waited for. The layout is [`gpu_wire::debug_blob`].
 
+#![expect(unsafe_code, reason = "what a bug check finds listed is kept as addresses")]
+
 use crate::adapter::{Gpu, Started};
 use crate::platform::Platform;
+use crate::root::{FENCEPOST, LISTED};
 use core::sync::atomic::Ordering;
 use gpu_engine::mutation::Mutation;
 use gpu_engine::node::{Control, Phase};
@@ -83,6 +86,24 @@ pub fn collect<P: Platform>(started: &Started<P>, about: &About, buffer: &mut [u
     queues(gpu, false, &mut blob);
     fences(gpu, &mut blob);
     context
+}
+
+/// Writes the debug blobs of all adapters that are started, each into its equal part of `buffer`, of which what no blob
+/// has is zeros. Returns the bytes that hold them; 0 where there is no adapter. For a bug check: any IRQL.
+///
+/// # Safety
+/// Every adapter of this image is on platform `P`, and none is stopped meanwhile: no other processor runs.
+pub unsafe fn collect_all<P: Platform>(buffer: &mut [u8]) -> usize {
+    let part = buffer.len() / LISTED;
+    let mut used = 0;
+    for (at, to) in FENCEPOST.listed().zip(buffer.chunks_exact_mut(part.max(1))) {
+        // SAFETY: StartDevice has listed a `Started<P>`, and StopDevice takes it off the list before it is freed, which
+        // does not happen meanwhile (the caller's promise).
+        let started = unsafe { &*at.cast::<Started<P>>() };
+        collect(started, &About { reason: 0, kind: 0, node: None }, to);
+        used += to.len();
+    }
+    used
 }
 
 /// The state of a node, what it runs, and what it ran.

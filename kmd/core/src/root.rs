@@ -7,7 +7,7 @@ use crate::handle::{ALIVE, TABLE, Table};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 /// Started adapters that are listed; of more, the last are missing.
-const LISTED: usize = 4;
+pub(crate) const LISTED: usize = 4;
 
 /// What a debugger begins at.
 pub(crate) struct Root {
@@ -43,6 +43,11 @@ impl Root {
                 return;
             }
         }
+    }
+
+    /// What is listed, as it was added.
+    pub fn listed(&self) -> impl Iterator<Item = *mut ()> {
+        self.adapters.iter().map(|place| place.load(Ordering::Relaxed)).filter(|at| !at.is_null())
     }
 
     /// StopDevice: takes it off the list, before it may be freed. Any IRQL.

@@ -1,5 +1,6 @@
 //! The kernel routines behind [`Platform`].
 
+pub mod bug_check;
 pub mod etw;
 mod event;
 mod lock;

@@ -13,7 +13,7 @@ use scroll::ctx::{SizeWith, TryIntoCtx};
 use scroll::{Endian, LE, Pwrite};
 
 use super::registers::Registers;
-use super::{Dump, DumpThread, Exception, Module};
+use super::{Dump, DumpThread, Exception, Module, SECONDARY_STREAM};
 
 /// `MiniDumpWithFullMemory`: memory follows the other streams.
 const WITH_FULL_MEMORY: u64 = 2;
@@ -206,7 +206,7 @@ fn stack_bytes(dump: &Dump, rsp: u64) -> usize {
 /// The whole file: header, directory, streams, memory last.
 pub(super) fn bytes(dump: &Dump) -> Vec<u8> {
     let directory = MINIDUMP_HEADER::size_with(&LE);
-    let first = directory + STREAMS * MINIDUMP_DIRECTORY::size_with(&LE);
+    let first = directory + (STREAMS + dump.secondary.len()) * MINIDUMP_DIRECTORY::size_with(&LE);
     let mut file = File { bytes: vec![0; first], streams: Vec::new() };
     let modules: Vec<_> = dump.modules.iter().map(|one| module(&mut file, one)).collect();
     let modules = file.list(modules);
@@ -235,6 +235,10 @@ pub(super) fn bytes(dump: &Dump) -> Vec<u8> {
     let comment: Vec<u8> = dump.comment.bytes().chain([0]).collect();
     let comment = file.append(&comment);
     file.stream(MINIDUMP_STREAM_TYPE::CommentStreamA, comment);
+    for (number, one) in (SECONDARY_STREAM..).zip(&dump.secondary) {
+        let location = file.append(&[&one.tag[..], &one.bytes].concat());
+        file.streams.push(MINIDUMP_DIRECTORY { stream_type: number, location });
+    }
     let memory = memory(&mut file, dump);
     file.stream(MINIDUMP_STREAM_TYPE::Memory64ListStream, memory);
     let header = MINIDUMP_HEADER {
