@@ -105,8 +105,8 @@ pub fn is_dump(beginning: &[u8]) -> bool {
 }
 
 /// The debug blobs in a dump: Windows keeps what `DxgkDdiCollectDbgInfo` wrote in the dump of a timeout, at no place
-/// that is documented, so each is looked for by its first bytes; one that is there twice is given once. What follows these and is no head of a blob is left
-/// out, as the driver's own constant is.
+/// that is documented, so each is looked for by its first bytes; one that is there twice is given once. What follows
+/// these bytes and is no head of a blob is left out, as the driver's own constant is.
 ///
 /// # Errors
 /// Those of reading.
