@@ -230,8 +230,8 @@ fn a_broken_rule_is_seen_where_it_was_broken() {
     assert!(frames.len() > 2 && frames.iter().all(|frame| frame.contains("fencepost.sys`")), "{text}");
 }
 
-/// A rule is broken while the adapter works: the driver's bug check callback has its debug blob in the dump, as the data
-/// that it gave and tagged, and `decode` finds it there.
+/// A rule is broken while the adapter works: the driver's bug check callback has its debug blob in the dump, as the
+/// data that it gave and tagged, and `decode` finds it there.
 fn a_broken_rule_has_the_drivers_blob() {
     let recorder = Arc::new(Recorder::default());
     recorder.listening(|| {
