@@ -1,5 +1,5 @@
 //! A second reader of the INFs: Wine's setupapi parses the packages' INFs, copies their files, writes their values and
-//! makes their services.
+//! makes their services. And the program for Windows, which Wine starts.
 //!
 //! Wine has no keys of devices here, so a copy of each INF names a key of its own where the software and the hardware
 //! key are meant (HKR); all else is the INF of the package. It does not know DIRID 13 and puts such files into a folder
@@ -209,6 +209,44 @@ fn setupapi_refuses_what_is_no_inf_and_installs_both() {
     installs_both(&scene);
 }
 
+/// `fencepost.exe`, which `./x exe` builds, starts under Wine: it says what it can play, and what this machine lacks.
+fn the_program_for_windows_starts_and_says_what_is_missing() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let wine = Wine::new(folder.path());
+    let place = wine.prefix.join("drive_c/program");
+    std::fs::create_dir_all(&place).expect("a folder");
+    // Wine before 9 has no such library, which Rust's standard library takes random numbers from; a built-in one is taken
+    // where there is one.
+    let files = ["out/fencepost.exe", "out/fencepost_umd.dll", "target/cross/exe/bcryptprimitives.dll"];
+    for file in files {
+        let path = root.join(file);
+        let name = path.file_name().expect("a name");
+        std::fs::copy(&path, place.join(name)).unwrap_or_else(|error| panic!("{file}: {error} (./x exe)"));
+    }
+    let run = |arguments: &[&str]| {
+        let program = r"C:\program\fencepost.exe";
+        wine.run("wine", &[&[program], arguments].concat()).replace('\r', "")
+    };
+    let said = run(&["machine", "--json", r"C:\program\machine.json"]);
+    assert!(said.starts_with("machine   Windows build ") && said.contains(", played by Wine "), "{said}");
+    assert!(said.contains("gdi32     lacks (of 24H2): D3DKMTCreateNativeFence, "), "{said}");
+    assert!(said.contains("D3DKMTCreateDoorbell, D3DKMTConnectDoorbell, D3DKMTDestroyDoorbell"), "{said}");
+    assert!(said.contains("missing   this is Wine ") && said.ends_with("the cases want Windows\n"), "{said}");
+    let json = std::fs::read_to_string(place.join("machine.json")).expect("the file");
+    let machine: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert!(machine["build"].as_u64().is_some_and(|build| build > 0) && machine["wine"].is_string(), "{json}");
+    // What the model plays of the same code, and no case more.
+    let listed = run(&["scenario", "--list"]);
+    let ids: Vec<_> = listed.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.get(..5)).collect();
+    let cases: Vec<_> = portable_cases::submission::CASES.iter().map(|case| case.id).collect();
+    assert_eq!(ids, cases);
+    for command in [&["scenario", "DB-14"][..], &["tdr", "two-device"]] {
+        let said = run(command);
+        assert!(said.contains("missing   this is Wine ") && !said.contains("pass"), "{said}");
+    }
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let name = "setupapi_refuses_what_is_no_inf_and_installs_both";
@@ -216,5 +254,9 @@ fn main() -> ExitCode {
         setupapi_refuses_what_is_no_inf_and_installs_both();
         Ok(())
     });
-    libtest_mimic::run(&arguments, vec![trial]).exit_code()
+    let program = Trial::test("the_program_for_windows_starts_and_says_what_is_missing", || {
+        the_program_for_windows_starts_and_says_what_is_missing();
+        Ok(())
+    });
+    libtest_mimic::run(&arguments, vec![trial, program]).exit_code()
 }

@@ -1,6 +1,6 @@
 //! Cases that know nothing of the model: they call gdi32 and the user-mode driver through [`System`], which the model
-//! is on Linux (`src/scenario/portable.rs`) and Windows itself is in the programs `fencepost_tdr` and
-//! `fencepost_cases`.
+//! is on Linux (`src/scenario/portable.rs`) and Windows itself is in the program `fencepost.exe`
+//! (`fencepost_windows` here).
 //!
 //! | file | holds |
 //! |---|---|
@@ -9,6 +9,7 @@
 //! | `room.rs` and below | memory, queues and doorbells without the user-mode driver |
 //! | `jobs.rs` and below | the jobs about timeouts: names, criteria, sources, and the part of each that is portable |
 //! | `submission.rs` and below | the cases about user-mode submission |
+//! | `machine.rs` | what a Windows machine is, and what it lacks; Wine plays it |
 //! | `windows.rs` | the two traits over gdi32 and kernel32: compiled, never run |
 //!
 //! Not verified: nothing here has been run on Windows.
@@ -16,6 +17,8 @@
 
 pub mod client;
 pub mod jobs;
+#[cfg(windows)]
+pub mod machine;
 pub mod room;
 pub mod submission;
 mod system;

@@ -29,10 +29,10 @@ unsafe extern "system" {
 
 /// A library that stays loaded.
 #[derive(Clone, Copy)]
-struct Library(*mut c_void);
+pub(crate) struct Library(*mut c_void);
 
 impl Library {
-    fn load(path: &Path) -> Result<Self> {
+    pub(crate) fn load(path: &Path) -> Result<Self> {
         let name: Vec<u16> = path.as_os_str().encode_wide().chain(once(0)).collect();
         // SAFETY: a name that ends in a zero.
         let module = unsafe { LoadLibraryW(name.as_ptr()) };
@@ -41,7 +41,7 @@ impl Library {
     }
 
     /// The address of an export; null when there is none.
-    fn export(self, name: &str) -> *const c_void {
+    pub(crate) fn export(self, name: &str) -> *const c_void {
         let Ok(name) = CString::new(name) else { return ptr::null() };
         // SAFETY: a module that stays loaded, and a name that ends in a zero.
         unsafe { GetProcAddress(self.0, name.as_ptr()) }
