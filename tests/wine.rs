@@ -216,8 +216,8 @@ fn the_program_for_windows_starts_and_says_what_is_missing() {
     let wine = Wine::new(folder.path());
     let place = wine.prefix.join("drive_c/program");
     std::fs::create_dir_all(&place).expect("a folder");
-    // Wine before 9 has no such library, which Rust's standard library takes random numbers from; a built-in one is taken
-    // where there is one.
+    // Wine before 9 has no such library, which Rust's standard library takes random numbers from; a built-in one is
+    // taken where there is one.
     let files = ["out/fencepost.exe", "out/fencepost_umd.dll", "target/cross/exe/bcryptprimitives.dll"];
     for file in files {
         let path = root.join(file);

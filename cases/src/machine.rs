@@ -1,5 +1,5 @@
-//! What a Windows machine is, as far as this driver is concerned: its build, its adapters with their driver models, what
-//! gdi32 exports, and what is missing. Compiled on Linux; under Wine it says what Wine lacks.
+//! What a Windows machine is, as far as this driver is concerned: its build, its adapters with their driver models,
+//! what gdi32 exports, and what is missing. Compiled on Linux; under Wine it says what Wine lacks.
 #![expect(unsafe_code, reason = "functions of gdi32 and ntdll")]
 
 use crate::windows::Library;

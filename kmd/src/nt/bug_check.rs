@@ -30,6 +30,10 @@ const COMPONENT: &[u8] = b"fencepost\0";
 /// Bytes of the buffer, for the blobs of up to four adapters. It is part of the image, which is never paged out.
 const BUFFER: usize = 32 * 1024;
 
+/// A record as KeInitializeCallbackRecord leaves it: `BufferEmpty`.
+// SAFETY: the record is integers and pointers, for which zeros are values.
+const EMPTY: KBUGCHECK_REASON_CALLBACK_RECORD = unsafe { core::mem::zeroed() };
+
 /// What the kernel and the routine use; nothing else touches it.
 struct Kept<T>(UnsafeCell<T>);
 
@@ -37,8 +41,7 @@ struct Kept<T>(UnsafeCell<T>);
 // while nothing else does.
 unsafe impl<T> Sync for Kept<T> {}
 
-// SAFETY: the record is integers and pointers; zeros are `BufferEmpty`, as KeInitializeCallbackRecord leaves it.
-static RECORD: Kept<KBUGCHECK_REASON_CALLBACK_RECORD> = Kept(UnsafeCell::new(unsafe { core::mem::zeroed() }));
+static RECORD: Kept<KBUGCHECK_REASON_CALLBACK_RECORD> = Kept(UnsafeCell::new(EMPTY));
 static DATA: Kept<[u8; BUFFER]> = Kept(UnsafeCell::new([0; BUFFER]));
 
 /// Registers the callback. That it cannot is no reason not to start: a dump has no blobs then. Any IRQL.

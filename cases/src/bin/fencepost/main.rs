@@ -1,6 +1,6 @@
-//! `fencepost.exe`: what can be played of this project on a Windows machine, through its real `D3DKMT` functions. Built on
-//! Linux by `./x exe`, and by `cargo make scenarios` and `cargo make tdr` on Windows, where it was never run; Wine starts
-//! it, and has no such adapter.
+//! `fencepost.exe`: what can be played of this project on a Windows machine, through its real `D3DKMT` functions. Built
+//! on Linux by `./x exe`, and by `cargo make scenarios` and `cargo make tdr` on Windows, where it was never run; Wine
+//! starts it, and has no such adapter.
 //!
 //! Exit: 0 everything that was played passed, 1 something did not, 2 wrong usage, or nothing could be played.
 
