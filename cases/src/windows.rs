@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::ffi::{CString, c_char, c_void};
 use std::iter::once;
 use std::os::windows::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::ptr;
 use std::time::Duration;
@@ -172,6 +172,14 @@ impl Process for This {
 pub fn setting(text: &str) -> Result<(String, u32)> {
     let (name, value) = text.split_once('=').context("NAME=NUMBER")?;
     Ok((name.to_owned(), value.parse()?))
+}
+
+/// The user-mode driver's file: the one that is named; else the one beside the program; else the one in `out`.
+pub fn user_mode_driver(named: Option<&Path>) -> PathBuf {
+    const NAME: &str = "fencepost_umd.dll";
+    let beside = || std::env::current_exe().ok().map(|program| program.with_file_name(NAME));
+    let is_there = |path: &PathBuf| path.exists();
+    named.map(Path::to_owned).or_else(|| beside().filter(is_there)).unwrap_or_else(|| Path::new("out").join(NAME))
 }
 
 /// How a program ends: 0 where all held, 1 where something did not, 2 behind an error, which it prints.

@@ -5,7 +5,7 @@ use clap::Args;
 use portable_cases::System as _;
 use portable_cases::machine::Machine;
 use portable_cases::submission::{CASES, Case, find};
-use portable_cases::windows::{Windows, setting};
+use portable_cases::windows::{Windows, setting, user_mode_driver};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -18,9 +18,9 @@ pub struct Arguments {
     /// List the cases, and play nothing
     #[arg(long)]
     pub list: bool,
-    /// The user-mode driver
-    #[arg(long, value_name = "FILE", default_value = "out/fencepost_umd.dll")]
-    umd: PathBuf,
+    /// The user-mode driver (without this: that beside this program, else out/fencepost_umd.dll)
+    #[arg(long, value_name = "FILE")]
+    umd: Option<PathBuf>,
     /// What the driver has under its registry key, where that is not the default. A case that needs another value
     /// is skipped, and says so
     #[arg(long = "setting", value_name = "NAME=NUMBER", value_parser = setting)]
@@ -73,7 +73,7 @@ pub fn run(arguments: Arguments, machine: &Machine) -> Result<bool> {
     if let Some(what) = machine.missing() {
         bail!("nothing is played: {what}");
     }
-    let windows = Windows::new(&arguments.umd, delay, arguments.settings)?;
+    let windows = Windows::new(&user_mode_driver(arguments.umd.as_deref()), delay, arguments.settings)?;
     let rung = windows.process("asks", false)?.adapter().info()?.rung;
     let mut results = Vec::new();
     for case in cases {

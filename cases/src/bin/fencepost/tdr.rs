@@ -5,7 +5,7 @@ use clap::Args;
 use portable_cases::System as _;
 use portable_cases::jobs::{JOBS, Job, REQUIREMENT, TooBusy, find};
 use portable_cases::machine::Machine;
-use portable_cases::windows::{Windows, setting};
+use portable_cases::windows::{Windows, setting, user_mode_driver};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,9 +23,9 @@ pub struct Arguments {
     /// devices. For machines of a laboratory; the prompt must be an elevated one
     #[arg(long)]
     force_resets: bool,
-    /// The user-mode driver
-    #[arg(long, value_name = "FILE", default_value = "out/fencepost_umd.dll")]
-    umd: PathBuf,
+    /// The user-mode driver (without this: that beside this program, else out/fencepost_umd.dll)
+    #[arg(long, value_name = "FILE")]
+    umd: Option<PathBuf>,
     /// TdrDelay, as the registry has it
     #[arg(long, value_name = "SECONDS", default_value_t = 2)]
     tdr_delay: u64,
@@ -106,7 +106,7 @@ pub fn run(arguments: Arguments, machine: &Machine) -> Result<bool> {
     if let Some(what) = machine.missing() {
         bail!("nothing is played: {what}");
     }
-    let windows = Windows::new(&arguments.umd, delay, settings.clone())?;
+    let windows = Windows::new(&user_mode_driver(arguments.umd.as_deref()), delay, settings.clone())?;
     let rung = windows.process("asks", false)?.adapter().info()?.rung;
     let mut results = Vec::new();
     for job in jobs {
