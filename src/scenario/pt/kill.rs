@@ -12,6 +12,9 @@ const SUSPEND: &str = "DxgkDdiSuspendContext";
 const DISCONNECT: &str = "DxgkDdiDisconnectDoorbell";
 const DESTROY: &str = "DxgkDdiDestroyDoorbell";
 const QUEUE: &str = "DxgkDdiDestroyHwQueue";
+/// An allocation goes: the rings do in front of the doorbells.
+const CLOSE: &str = "DxgkDdiCloseAllocation";
+const CALLS: [&str; 5] = [SUSPEND, DISCONNECT, CLOSE, DESTROY, QUEUE];
 
 pub(super) fn busy(stage: &Stage) -> Played {
     stage.play(setup(), |scene| {
@@ -20,15 +23,16 @@ pub(super) fn busy(stage: &Stage) -> Played {
         let client = scene.world.separate("busy")?;
         client.expect("busy")?;
         neighbour.job(scene)?;
-        let from = scene.journal(&[SUSPEND, DISCONNECT, DESTROY, QUEUE]).len();
+        let from = scene.journal(&CALLS).len();
         let process = client.process().clone();
         client.kill();
         same("open handles", (process.open_handles(), process.nt().open_handles()), (0, 0))?;
-        let calls = scene.journal(&[SUSPEND, DISCONNECT, DESTROY, QUEUE]).split_off(from);
+        let calls = scene.journal(&CALLS).split_off(from);
         let place = |name: &str| calls.iter().position(|call| *call == name).with_context(|| format!("no {name}"));
         let last = |name: &str| calls.iter().rposition(|call| *call == name).with_context(|| format!("no {name}"));
         ensure!(place(SUSPEND)? < place(DISCONNECT)?, "disconnected before the suspension: {calls:?}");
         ensure!(last(DISCONNECT)? < place(DESTROY)?, "a doorbell goes before all are disconnected: {calls:?}");
+        ensure!(last(DISCONNECT)? < place(CLOSE)?, "a ring goes before all are disconnected: {calls:?}");
         ensure!(place(DESTROY)? < place(QUEUE)?, "a queue goes before its doorbell: {calls:?}");
         before.until_again(scene, 64)?;
         neighbour.job(scene)
