@@ -237,11 +237,7 @@ fn queues(scene: &Scene) -> Played {
 
 /// What priorities make of three contexts of hardware queues that always have work, two of a process and the `third`
 /// one of another.
-fn by_priority<'a>(
-    scene: &Scene,
-    [a, b]: [&Runner<'a>; 2],
-    third: impl FnOnce() -> Result<Runner<'a>>,
-) -> Played {
+fn by_priority<'a>(scene: &Scene, [a, b]: [&Runner<'a>; 2], third: impl FnOnce() -> Result<Runner<'a>>) -> Played {
     share(scene, [a, b]).context("as usual")?;
     b.set(3)?;
     b.is_all(scene, a).context("a raised one")?;

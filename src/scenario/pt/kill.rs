@@ -117,9 +117,20 @@ pub(super) fn spinning(stage: &Stage) -> Played {
         let mut neighbour = Neighbour::new(scene, 0)?;
         let client = scene.world.separate("spins")?;
         client.expect("spins")?;
-        let before = ran(client.pid())?;
-        neighbour.job(scene)?;
-        let computed = ran(client.pid())?.saturating_sub(before);
+        let taken = || scene.callbacks("DxgkCbDisconnectDoorbell");
+        let before = taken();
+        // What the client computes while the neighbour comes to the rotation says nothing of that: it begins with the
+        // driver's callback.
+        let pid = client.pid();
+        let begins = std::thread::scope(|scope| {
+            let begins = scope.spawn(|| -> Result<Duration> {
+                scene.until_now("the rotation", || Ok(taken() > before))?;
+                ran(pid)
+            });
+            neighbour.job(scene)?;
+            begins.join().map_err(|_| anyhow::anyhow!("a thread ended by itself"))?
+        })?;
+        let computed = ran(pid)?.saturating_sub(begins);
         ensure!(computed < COMPUTED, "the client has computed for {computed:?} when it is ended");
         let status = client.exit()?;
         same("the signal that ended it", status.signal(), Some(9))?;
