@@ -114,7 +114,8 @@ pub(crate) struct HwQueue {
     process: Weak<ProcessInner>,
 }
 
-/// TdrDelays for which a queue or a context that is destroyed may make no progress.
+/// TdrDelays for which kernel-mode work that is destroyed may make no progress: within these the timeout's detection
+/// says what comes of its engine.
 pub(crate) const STANDSTILL: Ticks = 5;
 /// TdrDelays for which an end waits for work in all.
 const ENDS: Ticks = 30;
@@ -435,10 +436,9 @@ impl HwQueue {
     }
 
     /// Waits until everything that was queued is done, or the device fails. Doorbells go first. Of a user-mode queue
-    /// the last queued value is user mode's word; where the progress stands still for [`STANDSTILL`] times TdrDelay
-    /// since the end `began` or since it moved last, the rest was never published, or waits for ever, and is given up;
-    /// so is what is not done at `until`. `before`: the progress when the end began. Returns whether everything is
-    /// done.
+    /// the last queued value is user mode's word; where the progress stands still for TdrDelay since the end `began` or
+    /// since it moved last, the rest was never published, or waits for ever, and is given up; so is what is not done at
+    /// `until`. `before`: the progress when the end began. Returns whether everything is done.
     ///
     /// Chosen: no page says how long `D3DKMTDestroyHwQueue` and `D3DKMTDestroyDevice` wait for work whose engine
     /// answers.
@@ -446,7 +446,7 @@ impl HwQueue {
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn drain(self: &Arc<Self>, (began, before): (Ticks, u64), until: Ticks) -> bool {
         let adapter = self.adapter();
-        let standstill = STANDSTILL * adapter.personality().tdr.delay;
+        let delay = adapter.personality().tdr.delay;
         for doorbell in self.doorbells() {
             doorbell.disconnect(wddm_abi::D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
         }
@@ -459,7 +459,7 @@ impl HwQueue {
             let kernel = adapter.kernel();
             let (mut since, mut before, mut is_done) = (began, before, true);
             while let Some(signal) = wait.signal() {
-                let deadline = (since + standstill).min(until);
+                let deadline = (since + delay).min(until);
                 let over = signal.wait_for(kernel, Some(deadline), || is_over().then_some(()));
                 if over.is_some() || kernel.rules.is_stopped() {
                     break;
@@ -478,7 +478,7 @@ impl HwQueue {
                 let given_up = self.given_up.load(Ordering::Acquire);
                 given_up || self.context.device().usable().is_err() || !adapter.is_working()
             };
-            self.commands.drain(adapter.kernel(), standstill, until, over)
+            self.commands.drain(adapter.kernel(), STANDSTILL * delay, until, over)
         }
     }
 

@@ -42,6 +42,7 @@ pub(super) use room::{CONNECTED, HardwareQueue};
 use super::stuck::Stuck;
 use super::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, portable, same};
 use anyhow::{Context, ensure};
+use dxgkrnl_model::personality::SECOND;
 use gpu_wire::packet::{Encoded, Store};
 use nt_model::MapError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -220,8 +221,10 @@ fn created_disconnected(stage: &Stage) -> Played {
 }
 
 fn ring_unconnected(stage: &Stage) -> Played {
-    // An engine that lets a doorbell go looks at what its queue has published.
-    stage.play(Setup::default().setting("IdleMilliseconds", 0), |scene| {
+    // An engine that lets a doorbell go looks at what its queue has published, and so does one whose context the
+    // scheduler has suspended because of its silence: however slow the host is, it comes to neither.
+    let setup = Setup::default().setting("IdleMilliseconds", 0).windows(|windows| windows.tdr.delay = 60 * SECOND);
+    stage.play(setup, |scene| {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;
         let quiet = RingQueue::new(scene, &room, 0, 4096)?;
@@ -236,12 +239,18 @@ fn ring_unconnected(stage: &Stage) -> Played {
             other.wait(scene, done)?;
         }
         same("nothing ran", (quiet.progress()?, raw.load(target.cpu)?), (0, 0))?;
-        // At the connection, and not when the scheduler suspends the context because of its silence.
+        // At the connection, and not behind a suspension.
         let suspensions = scene.calls("DxgkDdiSuspendContext");
         quiet.connect()?;
         quiet.wait(scene, progress)?;
         same("suspensions", scene.calls("DxgkDdiSuspendContext"), suspensions)?;
         same("memory", raw.load(target.cpu)?, 1)?;
+        // A connection has the engine look at the queue more than once. What came behind these looks is done when they
+        // are over.
+        for value in 20..30 {
+            let done = other.submit_through(&[store(target.gpu + 8, value)])?;
+            other.wait(scene, done)?;
+        }
         // Of two connected ones, each with a doorbell of its own, the one that rings runs.
         let progress = quiet.record(&[store(target.gpu, 2)])?;
         raw.store(quiet.bell.last_queued, progress)?;

@@ -69,6 +69,7 @@ const TABLE: &[(Mutation, &[By])] = &[
     // Doorbells.
     (NotesUnserved, &[Explorer]),
     (RoundsBeginAnew, &[Engine("global::ringing_without_an_end_leaves_no_queue_out")]),
+    (RoundsForgetRings, &[Engine("global::a_ring_during_a_round_begins_another")]),
     (KeepsTheTurn, &[Cases(&["DB-37"]), Engine("global::queues_that_always_have_work_have_turns_one_after_the_other")]),
     (KeepsWindows, &[Cases(&["RP-17"]), Engine("mappings::nothing_is_mapped_of_a_ring_that_may_be_evicted")]),
     (WatchesOn, &[Cases(&["DB-74"])]),

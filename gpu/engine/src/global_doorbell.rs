@@ -143,7 +143,7 @@ impl<H: Host> GlobalDoorbell<H> {
             if *left == 0 || gpu.mutation.is(Mutation::RoundsBeginAnew) {
                 *left = list.len();
             } else {
-                *again = true;
+                *again = !gpu.mutation.is(Mutation::RoundsForgetRings);
             }
             self.is_amid.store(*left != 0, Ordering::Release);
             let its = |c: &&Connected<H>| named == Some(c.token);

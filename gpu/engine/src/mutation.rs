@@ -41,7 +41,8 @@
 //!   between two of its looks, the engine alone knows.
 //! - [`Mutation::ResumesOne`], [`Mutation::KeepsRing`], [`Mutation::RunsInF1`]: which queues an engine is told to look
 //!   at, and where, lies between driver and GPU.
-//! - [`Mutation::RoundsBeginAnew`], [`Mutation::KeepsTheTurn`]: which queue an engine looks at next, and which it runs.
+//! - [`Mutation::RoundsBeginAnew`], [`Mutation::RoundsForgetRings`], [`Mutation::KeepsTheTurn`]: which queue an engine
+//!   looks at next, and which it runs.
 //! - [`Mutation::FencesRunBack`]: the last fence that was submitted shows in debug information alone.
 //!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
@@ -223,6 +224,8 @@ gpu_word::mutations! {
     KeepsDoorbells = 162,
     /// A ring of the global doorbell during a round begins the round anew, at the end of the list.
     RoundsBeginAnew = 150,
+    /// A ring of the global doorbell during a round begins none behind it.
+    RoundsForgetRings = 163,
     /// The time that a queue has the engine while others wait counts for nothing: it has the next turn, too.
     KeepsTheTurn = 151,
     /// An engine acknowledges a flush before it has unmapped what that dooms.

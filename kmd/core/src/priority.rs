@@ -11,7 +11,7 @@ use crate::irql::Passive;
 use crate::platform::Platform;
 use crate::status::{Error, Result};
 use gpu_engine::context::Properties;
-use gpu_engine::schedule::{BANDS, Times};
+use gpu_engine::schedule::{BANDS, Policy, Times};
 use wddm_abi::{DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, DXGKARG_SETUPPRIORITYBANDS};
 
 /// The longest quantum, in units of 100 ns.
@@ -28,6 +28,11 @@ fn ticks(time: u64, longest: u64, frequency: u64) -> u64 {
 /// Sets what the OS says of the bands, from the next turns on.
 pub fn set_bands<P: Platform>(_irql: &Passive, started: &Started<P>, args: &DXGKARG_SETUPPRIORITYBANDS) {
     let (policy, frequency) = (&started.gpu.policy, started.gpu.host.gpu_clock().frequency(&started.platform));
+    tell(policy, args, frequency);
+}
+
+/// The same, with times in ticks of a clock of `frequency` hertz.
+fn tell(policy: &Policy, args: &DXGKARG_SETUPPRIORITYBANDS, frequency: u64) {
     policy.set_share(args.targetNormalBandPercentage);
     for (band, times) in times_of(args, frequency).into_iter().enumerate() {
         policy.set_times(band, times);
@@ -86,6 +91,12 @@ mod tests {
         let times = times_of(&bands, 20_000_000);
         let wanted = [(2, 22, 42), (4, 24, 44), (6, 26, 46), (8, 28, 48)];
         assert_eq!(times.map(|times| (times.quantum, times.process_grace, times.grace)), wanted);
+        let policy = Policy::new();
+        for (percent, share) in [(0, 0), (25, 25), (50, 50), (51, 50), (u32::MAX, 50)] {
+            bands.targetNormalBandPercentage = percent;
+            tell(&policy, &bands, 20_000_000);
+            assert_eq!(policy.share(), share);
+        }
         let mut said = DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES::zeroed();
         said.priorityBand = DXGK_SCHEDULING_PRIORITY_BAND(2);
         (said.realtimeBandPriorityLevel, said.inProcessPriority) = (17, -3);

@@ -3,8 +3,9 @@
 use super::{CONNECTED, MODELS, NOTIFY, RETRY, RingQueue, Room, raw, store};
 use crate::scenario::rig::{Rig, until_idle};
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
+use crate::schedstat::Schedstat;
 use anyhow::{Context, Result, ensure};
-use dxgkrnl_model::personality::SchedulingLogs;
+use dxgkrnl_model::personality::{SECOND, SchedulingLogs};
 use dxgkrnl_model::process::End;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Encoded, Indirect};
@@ -24,6 +25,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a last queued value that is never reached keeps nobody waiting: the queue's end, the device's, the process's",
         source: "User-mode work submission, Normal process termination; D3DKMTDestroyHwQueue",
         play: never_reached,
+    },
+    Scenario {
+        id: "DB-76",
+        title: "the end of a queue waits for work that goes on, for longer than TdrDelay in all",
+        source: "User-mode work submission, Normal process termination",
+        play: goes_on,
     },
     Scenario {
         id: "DB-66",
@@ -79,10 +86,40 @@ fn hot_path(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// Longer than STANDSTILL (five) times the TdrDelay of `quick_tdr` (0.2 s) by far, and not for ever.
+/// Of an end, on a host that keeps no thread waiting for a processor: longer by far than the 30 times the TdrDelay of
+/// `quick_tdr` (0.2 s) for which an end waits in all, and not for ever.
 const BOUND: Duration = Duration::from_secs(15);
-/// Queues of a process that ends: a wait for each would take longer than that.
+/// Queues of a process that ends.
 const ENDING: usize = 20;
+/// Of an end whose queues stand still: longer than TdrDelay, and shorter than five of them. A queue is given up once.
+const STILL: Duration = Duration::from_millis(800);
+
+/// An end that is being timed.
+struct Timed {
+    begun: Instant,
+    before: BTreeMap<i32, Schedstat>,
+}
+
+impl Timed {
+    fn begin() -> Self {
+        Self { begun: Instant::now(), before: Schedstat::all() }
+    }
+
+    /// What it took, without the time for which threads of this process were ready to run and waited for a processor:
+    /// by so much what one hands on to the next may have come later.
+    fn took(&self) -> Duration {
+        let took = self.begun.elapsed();
+        let known = |thread| self.before.get(&thread).copied().unwrap_or_default().waited;
+        let kept = Schedstat::all().into_iter().map(|(thread, now)| now.waited.saturating_sub(known(thread))).sum();
+        took.saturating_sub(kept)
+    }
+
+    fn ends_within(&self, bound: Duration, what: &str) -> Played {
+        let took = self.took();
+        ensure!(took < bound, "the end of {what} took {took:?}, and {bound:?} is the bound");
+        Ok(())
+    }
+}
 
 fn never_reached(stage: &Stage) -> Played {
     for value in [2, 1 << 63, u64::MAX - 1, u64::MAX] {
@@ -99,14 +136,14 @@ fn never_reached(stage: &Stage) -> Played {
                 queue.wait(scene, progress)?;
                 queue.tell(value)?;
             }
-            let begun = Instant::now();
+            let timed = Timed::begin();
             rooms[0].destroy_queue(queues[0].queue.handle).context("the queue")?;
-            ensure!(begun.elapsed() < BOUND, "the queue's end took {:?}", begun.elapsed());
+            timed.ends_within(STILL, "the queue")?;
             let progress = other.submit_through(&[])?;
             other.wait(scene, progress)?;
-            let begun = Instant::now();
+            let timed = Timed::begin();
             bad.destroy_device(rooms[1].device).context("the device")?;
-            ensure!(begun.elapsed() < BOUND, "the device's end took {:?}", begun.elapsed());
+            timed.ends_within(STILL, "the device")?;
             drop(queues);
             // Many, so that their ends would add up; the last one's progress moves for ever.
             let many: Vec<_> =
@@ -125,9 +162,9 @@ fn never_reached(stage: &Stage) -> Played {
             drop(many);
             let order = ["DxgkDdiSuspendContext", "DxgkDdiDestroyHwQueue"];
             let from = scene.journal(&order).len();
-            let begun = Instant::now();
+            let timed = Timed::begin();
             Arc::into_inner(bad.process).context("another owner of the process")?.end(End::Normal);
-            ensure!(begun.elapsed() < BOUND, "the process's end took {:?}", begun.elapsed());
+            timed.ends_within(BOUND, "the process")?;
             // What is not done is taken off the engine before it is destroyed.
             same("the first call of the end", scene.journal(&order).get(from).copied(), Some(order[0]))?;
             let progress = other.submit_through(&[])?;
@@ -180,4 +217,31 @@ fn pages(stage: &Stage) -> Played {
         stage.play(setup, play).with_context(|| format!("DoorbellModel {model}"))?;
     }
     Ok(())
+}
+
+/// Work that takes twice TdrDelay, and shows progress ten times in each.
+fn goes_on(stage: &Stage) -> Played {
+    const STEPS: u64 = 20;
+    stage.play(Setup::default().windows(|windows| windows.tdr.delay = SECOND), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let (gate, memory) = (raw.native_fence(room.device, 0)?, room.memory(scene, 4096)?);
+        let queue = RingQueue::connected(scene, &room, 0, 8192)?;
+        for step in 1..=STEPS {
+            queue.submit_through(&[Encoded::fence_wait(GpuVa(gate.gpu), step), store(memory.gpu, step)])?;
+        }
+        std::thread::scope(|scope| {
+            let signals = scope.spawn(|| -> Played {
+                for step in 1..=STEPS {
+                    std::thread::park_timeout(Duration::from_millis(100));
+                    raw.signal_cpu(room.device, &[(gate.handle, step)])?;
+                }
+                Ok(())
+            });
+            let destroyed = room.destroy_queue(queue.queue.handle).context("the queue");
+            signals.join().map_err(|_| anyhow::anyhow!("the signals' thread ended by itself"))??;
+            destroyed
+        })?;
+        same("how far it came", raw.load(memory.cpu)?, STEPS)
+    })
 }

@@ -5,11 +5,12 @@
 #![expect(unsafe_code, reason = "a function of the driver's table is called")]
 
 use super::idle::{MODELS, idle_queue};
-use super::{KernelQueue, NOTIFY, RETRY, RingQueue, Room, raw, ring::Count};
+use super::{CONNECTED, KernelQueue, NOTIFY, RETRY, RingQueue, Room, raw, ring::Count};
 use crate::scenario::rig::Rig;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use crate::wrap::own;
 use anyhow::{Context, Result, ensure};
+use dxgkrnl_model::personality::SECOND;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,6 +90,12 @@ pub(super) const CASES: &[Scenario] = &[
         play: unasked,
     },
     Scenario {
+        id: "DB-77",
+        title: "progress between two looks of the OS keeps an engine in F0, however idle it is at each",
+        source: "User-mode work submission, engine F-state transitions (the TDR cadence of two seconds)",
+        play: works_between_looks,
+    },
+    Scenario {
         id: "DB-70",
         title: "an engine stays in F0 while a queue has not done what is queued; in F1 a notification runs nothing",
         source: "User-mode work submission, engine F-state transitions",
@@ -162,23 +169,31 @@ fn to_f1(stage: &Stage) -> Played {
 
 fn ringing_into_f1(stage: &Stage) -> Played {
     for model in MODELS {
-        stage.play(with_components(1, model), |scene| {
+        // A suspension would find lost work, too: it comes to none.
+        let setup = with_components(1, model).windows(|windows| windows.tdr.delay = 60 * SECOND);
+        stage.play(setup, |scene| {
             const ROUNDS: usize = 60;
+            const PATIENCE: Duration = Duration::from_secs(20);
             let raw = raw(scene)?;
             let room = Room::new(&raw)?;
             let queue = RingQueue::connected(scene, &room, 0, 4096)?;
             let count = Count::new(scene, &room)?;
-            for round in 1..=ROUNDS {
+            let transitions = || scene.calls("DxgkDdiSetPowerComponentFState");
+            let end = Instant::now() + PATIENCE;
+            // On a loaded host an engine is seldom idle for long enough in so many rounds.
+            for round in 1.. {
                 let progress = queue.submit_through(&count.packets())?;
                 queue.wait(scene, progress).with_context(|| format!("round {round}"))?;
                 same("executions", count.get(&room)?, round)?;
+                if round >= ROUNDS && transitions() >= 5 {
+                    break;
+                }
+                ensure!(Instant::now() < end, "{} transitions in {round} rounds", transitions());
                 let begun = Instant::now();
                 while begun.elapsed() < Duration::from_micros(10_000 + round as u64 * 531 % 3900) {
                     std::hint::spin_loop();
                 }
             }
-            let transitions = scene.calls("DxgkDdiSetPowerComponentFState");
-            ensure!(transitions >= 5, "{transitions} transitions");
             same("suspensions", scene.calls("DxgkDdiSuspendContext"), 0)
         })?;
     }
@@ -322,6 +337,37 @@ fn unasked(stage: &Stage) -> Played {
             )?;
         }
         Ok(())
+    })
+}
+
+/// Of a queue that has done everything at each look, and something between any two.
+fn works_between_looks(stage: &Stage) -> Played {
+    const DELAY: Duration = Duration::from_secs(1);
+    // An engine looks for rings for ever, and asks for nothing.
+    let setup = Setup::default().setting("PowerComponents", 1).setting("IdleMilliseconds", 0);
+    stage.play(setup.windows(|windows| windows.tdr.delay = SECOND), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let (mut begun, mut last) = (Instant::now(), Instant::now());
+        // Where the host has kept this from working for TdrDelay, the engine was idle.
+        while begun.elapsed() < 3 * DELAY {
+            let (progress, status) = queue.submit(&[])?;
+            if status != CONNECTED {
+                ensure!(
+                    last.elapsed() >= DELAY,
+                    "status {status} of an engine that has worked {:?} ago",
+                    last.elapsed()
+                );
+                queue.connect()?;
+                begun = Instant::now();
+            }
+            queue.wait(scene, progress)?;
+            last = Instant::now();
+            same("the state of an engine that has just worked", state_of(scene, 0)?, 0)?;
+            std::thread::park_timeout(Duration::from_millis(50));
+        }
+        scene.until("F1 without work", || Ok(state_of(scene, 0)? == 1))
     })
 }
 

@@ -1,11 +1,12 @@
 //! Priorities that clients give their contexts, from the functions of gdi32 to what an engine runs next.
 
 use super::super::te::hog::Hog;
-use super::{KernelQueue, Room, raw};
+use super::{KernelQueue, Memory, RingQueue, Room, raw, store};
 use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::SECOND;
 use gpu_wire::NODE_PAGING;
+use gpu_wire::packet::Indirect;
 use std::time::{Duration, Instant};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_PRIVILEGE_NOT_HELD, STATUS_SUCCESS};
 use wddm_abi::{
@@ -15,7 +16,7 @@ use wddm_abi::{
 
 pub(super) const CASES: &[Scenario] = &[Scenario {
     id: "DB-71",
-    title: "priorities of contexts: their values, and who runs by them, packets and hardware queues",
+    title: "priorities of contexts: their values, and who runs by them: packets, hardware queues, doorbells",
     source: "D3DKMTSetContextSchedulingPriority; D3DKMTSetContextInProcessSchedulingPriority; \
             IDXGIDevice::SetGPUThreadPriority, Remarks; DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES",
     play: priorities,
@@ -58,6 +59,9 @@ fn priorities(stage: &Stage) -> Played {
     stage.play(setup(), packets).context("packets")?;
     if stage.rung() > 0 {
         stage.play(setup(), queues).context("hardware queues")?;
+    }
+    if stage.rung() > 2 {
+        stage.play(setup(), rings).context("queues with doorbells")?;
     }
     Ok(())
 }
@@ -222,30 +226,57 @@ fn queues(scene: &Scene) -> Played {
         Ok(Runner { raw: &raws[room], context: queue.queue.context, word: queue.runs_at()? })
     };
     let played = || -> Played {
-        let (a, b) = (runner(&queues[0], 0)?, runner(&queues[1], 0)?);
-        share(scene, [&a, &b]).context("as usual")?;
-        b.set(3)?;
-        b.is_all(scene, &a).context("a raised one")?;
-        a.set_in_process(1)?;
-        a.is_all(scene, &b).context("the first of its process")?;
-        a.set_in_process(0)?;
-        b.is_all(scene, &a).context("no more")?;
-        b.set(0)?;
-        share(scene, [&a, &b]).context("as usual again")?;
-        let c = runner(&queues[2], 1)?;
-        b.set(7)?;
-        share(scene, [&b, &c]).context("a raised one beside another process")?;
-        [&a, &b].into_iter().try_for_each(|runner| runner.set(-7))?;
-        c.is_all(scene, &b).context("idle")?;
-        c.set(ABSOLUTE | 16)?;
-        b.set(ABSOLUTE | 20)?;
-        b.is_all(scene, &c).context("a higher level of real time")?;
-        [&a, &b, &c].into_iter().try_for_each(|runner| runner.set(0))?;
-        share(scene, [&a, &c]).context("as usual at last")
+        by_priority(scene, [&runner(&queues[0], 0)?, &runner(&queues[1], 0)?], || runner(&queues[2], 1))
     }();
     // Before the devices go, which would wait for it.
     let all = || queues.iter().zip([&raws[0], &raws[0], &raws[1]]);
     all().try_for_each(|(queue, raw)| queue.stop(raw, 0, 1))?;
     played?;
     all().try_for_each(|(queue, raw)| scene.until("the end", || Ok(queue.value(raw)? == 1)))
+}
+
+/// What priorities make of three contexts of hardware queues that always have work, two of a process and the `third`
+/// one of another.
+fn by_priority<'a>(scene: &Scene, [a, b]: [&Runner<'a>; 2], third: impl FnOnce() -> Result<Runner<'a>>) -> Played {
+    share(scene, [a, b]).context("as usual")?;
+    b.set(3)?;
+    b.is_all(scene, a).context("a raised one")?;
+    a.set_in_process(1)?;
+    a.is_all(scene, b).context("the first of its process")?;
+    a.set_in_process(0)?;
+    b.is_all(scene, a).context("no more")?;
+    b.set(0)?;
+    share(scene, [a, b]).context("as usual again")?;
+    let c = third()?;
+    b.set(7)?;
+    share(scene, [b, &c]).context("a raised one beside another process")?;
+    [a, b].into_iter().try_for_each(|runner| runner.set(-7))?;
+    c.is_all(scene, b).context("idle")?;
+    c.set(ABSOLUTE | 16)?;
+    b.set(ABSOLUTE | 20)?;
+    b.is_all(scene, &c).context("a higher level of real time")?;
+    [a, &b, &c].into_iter().try_for_each(|runner| runner.set(0))?;
+    share(scene, [a, &c]).context("as usual at last")
+}
+
+/// The same of queues with doorbells, whose work the OS never sees.
+fn rings(scene: &Scene) -> Played {
+    let raws = [raw(scene)?, raw(scene)?];
+    raws.iter().for_each(|raw| raw.process.trust());
+    let rooms = [Room::new(&raws[0])?, Room::new(&raws[1])?];
+    let mut queues = Vec::new();
+    for of in [0, 0, 1] {
+        queues.push((RingQueue::connected(scene, &rooms[of], 0, 4096)?, rooms[of].memory(scene, 4096)?, of));
+    }
+    let runner = |(queue, memory, of): &(RingQueue<'_>, Memory, usize)| -> Result<_> {
+        let store = store(memory.gpu, 1).as_bytes().to_vec();
+        let jump = Indirect { address: memory.gpu + 1024, length: store.len() as u64 + 24 }.to_packet();
+        memory.write(&raws[*of], 1024, &[store, jump.as_bytes().to_vec()].concat())?;
+        // The OS is not told of it, and so does not wait for its end.
+        queue.write(jump.as_bytes())?;
+        queue.publish()?;
+        queue.ring()?;
+        Ok(Runner { raw: &raws[*of], context: queue.queue.context, word: memory.cpu })
+    };
+    by_priority(scene, [&runner(&queues[0])?, &runner(&queues[1])?], || runner(&queues[2]))
 }

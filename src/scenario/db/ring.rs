@@ -270,7 +270,17 @@ fn bad_pointer(stage: &Stage) -> Played {
             scene.until("the end of each doorbell", || Ok(queue.status()? == ABORT))?;
         }
         let refused = Err(Denied(STATUS_DEVICE_REMOVED));
-        same("another's connection", queues[1].connect(), refused)
+        same("another's connection", queues[1].connect(), refused)?;
+        let calls = scene.calls("DxgkDdiNotifyWorkSubmission");
+        same("a notification", queues[1].notify(), refused)?;
+        same("what the driver was told of it", scene.calls("DxgkDdiNotifyWorkSubmission"), calls)?;
+        // The device's doorbells are disconnected once more: ABORT stays.
+        scene.world.os.put_to_sleep(scene.adapter(), false);
+        scene.world.os.wake_up(scene.adapter());
+        for queue in queues.iter().chain([&idle]) {
+            same("the status behind D3", queue.status()?, ABORT)?;
+        }
+        Ok(())
     })
 }
 

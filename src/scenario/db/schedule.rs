@@ -104,8 +104,8 @@ fn suspended(stage: &Stage) -> Played {
     stage.play(Setup::default().setting("IdleMilliseconds", 0), kernel_of_suspended)
 }
 
-/// What a suspended context's kernel-mode queue is given, the OS keeps back, or the driver: it runs when the context is
-/// resumed, in order.
+/// What a suspended context's kernel-mode queue is given, the OS keeps back: it runs when the context is resumed, in
+/// order.
 fn kernel_of_suspended(scene: &Scene) -> Played {
     let (raw, other) = (raw(scene)?, raw(scene)?);
     let (room, beside) = (Room::new(&raw)?, Room::new(&other)?);
@@ -116,7 +116,7 @@ fn kernel_of_suspended(scene: &Scene) -> Played {
     let mut value = 0;
     for _ in 0..5 {
         ensure!(os.suspend(scene.adapter(), &raw.process), "not acknowledged");
-        let before = value;
+        let (before, calls) = (value, scene.calls("DxgkDdiSubmitCommandToHwQueue"));
         for slot in 0..8 {
             value += 1;
             queue.submit(&room, slot, &[store(target.gpu, value)], value)?;
@@ -124,6 +124,7 @@ fn kernel_of_suspended(scene: &Scene) -> Played {
         let done = witness.submit_through(&[])?;
         witness.wait(scene, done)?;
         same("nothing ran", (queue.value(&raw)?, raw.load(target.cpu)?), (before, before))?;
+        same("what the driver got", scene.calls("DxgkDdiSubmitCommandToHwQueue"), calls)?;
         os.resume(scene.adapter(), &raw.process);
         // Before the OS would look at the queue.
         let begun = Instant::now();

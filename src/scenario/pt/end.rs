@@ -35,7 +35,8 @@ pub(super) fn works_on(stage: &Stage) -> Played {
     const DISCONNECT: &str = "DxgkDdiDisconnectDoorbell";
     const DESTROY: &str = "DxgkDdiDestroyDoorbell";
     const SUSPEND: &str = "DxgkDdiSuspendContext";
-    // Engines that let idle doorbells go would have disconnected it by the exit, where the host is slow.
+    // Where the host lets the client go on to its exit only when its work is done, an engine that lets idle doorbells
+    // go has had this one disconnected, and the exit finds none that is connected.
     stage.play(setup().setting("IdleMilliseconds", 0), |scene| {
         let rig = Rig::open(scene, "neighbour")?;
         let fence = rig.device.shared_fence(0)?;

@@ -12,6 +12,9 @@ const SUSPEND: &str = "DxgkDdiSuspendContext";
 const DISCONNECT: &str = "DxgkDdiDisconnectDoorbell";
 const DESTROY: &str = "DxgkDdiDestroyDoorbell";
 const QUEUE: &str = "DxgkDdiDestroyHwQueue";
+/// An allocation goes: the rings do in front of the doorbells.
+const CLOSE: &str = "DxgkDdiCloseAllocation";
+const CALLS: [&str; 5] = [SUSPEND, DISCONNECT, CLOSE, DESTROY, QUEUE];
 
 pub(super) fn busy(stage: &Stage) -> Played {
     stage.play(setup(), |scene| {
@@ -20,15 +23,16 @@ pub(super) fn busy(stage: &Stage) -> Played {
         let client = scene.world.separate("busy")?;
         client.expect("busy")?;
         neighbour.job(scene)?;
-        let from = scene.journal(&[SUSPEND, DISCONNECT, DESTROY, QUEUE]).len();
+        let from = scene.journal(&CALLS).len();
         let process = client.process().clone();
         client.kill();
         same("open handles", (process.open_handles(), process.nt().open_handles()), (0, 0))?;
-        let calls = scene.journal(&[SUSPEND, DISCONNECT, DESTROY, QUEUE]).split_off(from);
+        let calls = scene.journal(&CALLS).split_off(from);
         let place = |name: &str| calls.iter().position(|call| *call == name).with_context(|| format!("no {name}"));
         let last = |name: &str| calls.iter().rposition(|call| *call == name).with_context(|| format!("no {name}"));
         ensure!(place(SUSPEND)? < place(DISCONNECT)?, "disconnected before the suspension: {calls:?}");
         ensure!(last(DISCONNECT)? < place(DESTROY)?, "a doorbell goes before all are disconnected: {calls:?}");
+        ensure!(last(DISCONNECT)? < place(CLOSE)?, "a ring goes before all are disconnected: {calls:?}");
         ensure!(place(DESTROY)? < place(QUEUE)?, "a queue goes before its doorbell: {calls:?}");
         before.until_again(scene, 64)?;
         neighbour.job(scene)
@@ -113,9 +117,20 @@ pub(super) fn spinning(stage: &Stage) -> Played {
         let mut neighbour = Neighbour::new(scene, 0)?;
         let client = scene.world.separate("spins")?;
         client.expect("spins")?;
-        let before = ran(client.pid())?;
-        neighbour.job(scene)?;
-        let computed = ran(client.pid())?.saturating_sub(before);
+        let taken = || scene.callbacks("DxgkCbDisconnectDoorbell");
+        let before = taken();
+        // What the client computes while the neighbour comes to the rotation says nothing of that: it begins with the
+        // driver's callback.
+        let pid = client.pid();
+        let begins = std::thread::scope(|scope| {
+            let begins = scope.spawn(|| -> Result<Duration> {
+                scene.until_now("the rotation", || Ok(taken() > before))?;
+                ran(pid)
+            });
+            neighbour.job(scene)?;
+            begins.join().map_err(|_| anyhow::anyhow!("a thread ended by itself"))?
+        })?;
+        let computed = ran(pid)?.saturating_sub(begins);
         ensure!(computed < COMPUTED, "the client has computed for {computed:?} when it is ended");
         let status = client.exit()?;
         same("the signal that ended it", status.signal(), Some(9))?;

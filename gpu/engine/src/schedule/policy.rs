@@ -67,6 +67,11 @@ impl Policy {
         self.share.store(percent.min(50), Ordering::Relaxed);
     }
 
+    /// The share of the normal band in the turns while higher bands have work, in hundredths: 0 to 50.
+    pub fn share(&self) -> u32 {
+        self.share.load(Ordering::Relaxed)
+    }
+
     /// Sets the times of a band.
     pub fn set_times(&self, band: usize, times: Times) {
         let Some(places) = self.times.get(band) else { return };

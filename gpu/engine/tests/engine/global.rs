@@ -94,6 +94,26 @@ fn a_held_engine_keeps_no_ring_from_the_others() {
     drop(theirs);
 }
 
+/// What is published behind the place that a round has come to, and rung, is found by the next one.
+#[test]
+pub(crate) fn a_ring_during_a_round_begins_another() {
+    const QUEUES: u64 = 1_000;
+    let mut rig = Rig::with(Model::Global, false);
+    let m = rig.map(2, false);
+    let mut queues = published(&mut rig, 0, QUEUES, m.va);
+    // No queue has that number, so that none comes first but the last that was connected.
+    let ring = |rig: &Rig| rig.gpu.doorbells.pages(0).unwrap().word(0).unwrap().store(0xFFFF, Ordering::SeqCst);
+    ring(&rig);
+    while done(&m, QUEUES) == 0 {
+        rig.engines[0].step();
+    }
+    assert_eq!((m.read(8 * QUEUES), done(&m, QUEUES)), (QUEUES, 1), "the round begins at the end");
+    queues[999].publish(&[packet::Store { address: m.at(0).0, value: 7 }.to_packet()]);
+    ring(&rig);
+    rig.settle();
+    assert_eq!((m.read(0), done(&m, QUEUES)), (7, QUEUES as usize));
+}
+
 /// What is disconnected and connected during a round has it pass none by that stays.
 #[test]
 fn a_round_passes_no_queue_by_while_others_go() {

@@ -78,6 +78,7 @@ fn what_is_left_out_is_noticed() {
         (Mutation::OldEngineGoesOn, replaced::an_engine_that_was_given_up_touches_nothing_when_it_comes_back),
         (Mutation::KeepsWindows, mappings::nothing_is_mapped_of_a_ring_that_may_be_evicted),
         (Mutation::RoundsBeginAnew, global::ringing_without_an_end_leaves_no_queue_out),
+        (Mutation::RoundsForgetRings, global::a_ring_during_a_round_begins_another),
         (Mutation::KeepsTheTurn, global::queues_that_always_have_work_have_turns_one_after_the_other),
         (Mutation::BacklogKeepsPackets, limits::ends_of_packets_that_had_no_room_are_over_with_a_reset),
     ];
