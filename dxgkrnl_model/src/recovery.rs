@@ -296,7 +296,7 @@ pub(crate) fn watch(adapter: &Arc<Adapter>) -> Option<Ticks> {
     next
 }
 
-/// Time in which nothing could run does not count: of queues, of packets, and of fences of whose signal nobody has told.
+/// Time in which nothing could run does not count: of queues, of packets, and fences whose signal nobody has told of.
 pub(crate) fn forget_time(adapter: &Adapter) {
     for queue in adapter.scheduler.queues() {
         *queue.watch.lock() = QueueWatch::default();

@@ -1,8 +1,8 @@
 //! The device without power: D3 while the system works or stands by, and hibernation.
 //!
 //! Before it, every hardware context is suspended, every packet node preempted, every doorbell disconnected, and what
-//! lies in memory that loses its content is moved out; after it, page tables begin anew, everything comes back, contexts
-//! are resumed, and packets handed in again. A client that connects a doorbell meanwhile wakes the device.
+//! lies in memory that loses its content is moved out; after it, page tables begin anew, everything comes back,
+//! contexts are resumed, and packets handed in again. A client that connects a doorbell meanwhile wakes the device.
 //!
 //! Chosen: that packets are taken off as contexts are, since no page says what becomes of those that the driver has;
 //! their page tables are lost. What does not come off within TdrDelay is reset.

@@ -61,8 +61,8 @@ struct Named {
 }
 
 crate::decorate! {
-    /// Asks the driver about a place in place of answering, whose node and engine come with it: the statuses go to the caller, and behind them the context
-    /// that CollectDbgInfo2 has named.
+    /// Asks the driver about a place in place of answering, whose node and engine come with it: the statuses go to the
+    /// caller, and behind them the context that CollectDbgInfo2 has named.
     asks: DxgkDdiEscape(adapter: HANDLE, args: *const DXGKARG_ESCAPE) -> NTSTATUS {
         let args = copy!(args);
         let to: *mut i32 = args.pPrivateDriverData.cast();
