@@ -428,8 +428,8 @@ fn during(stage: &Stage, ddi: &str, hang: Hang<'_>) -> Played {
             }
             Ok(())
         };
-        // Contexts are of level zero, too. A packet context: that of a hardware queue is suspended before its end, which
-        // is of the resets' level.
+        // Contexts are of level zero, too. A packet context: that of a hardware queue is suspended before its end,
+        // which is of the resets' level.
         let make_contexts = |count: &AtomicU64| -> Played {
             while !done.load(Ordering::Acquire) {
                 let context = room.context_with(PAGING, D3DDDI_CREATECONTEXTFLAGS::zeroed())?;
