@@ -153,10 +153,11 @@ impl Os {
         queues.iter().flat_map(|queue| queue.doorbells()).filter(|doorbell| doorbell.is_connected()).count()
     }
 
-    /// Takes the power from an adapter's device, for D3 or for hibernation: hardware contexts are suspended, doorbells
-    /// disconnected, and what lies in memory that loses its content is moved out. The device [wakes](Self::wake_up),
-    /// too, when a process that has the adapter open calls a thunk that is no wait, or ends. No client is inside a
-    /// thunk when this is called, and none has buffers outstanding that the kernel has submitted.
+    /// Takes the power from an adapter's device, for D3 or for hibernation: hardware contexts are suspended, packets
+    /// preempted, doorbells disconnected, and what lies in memory that loses its content is moved out. The device
+    /// [wakes](Self::wake_up), too, when a process that has the adapter open calls a thunk that is no wait, or ends. No
+    /// client is inside a thunk when this is called, and none has buffers outstanding that the kernel has submitted to
+    /// a hardware queue.
     ///
     /// Source: article user-mode-work-submission, engine D-state transitions.
     pub fn put_to_sleep(&self, adapter: &Arc<Adapter>, hibernates: bool) {
@@ -167,7 +168,7 @@ impl Os {
     }
 
     /// Gives the power back to a device that [sleeps](Self::put_to_sleep): page tables begin anew, what was moved out
-    /// comes back, contexts are resumed.
+    /// comes back, contexts are resumed and packets handed in again.
     pub fn wake_up(&self, adapter: &Arc<Adapter>) {
         let _inside = self.kernel().enter();
         if adapter.is_started() {

@@ -30,7 +30,7 @@ use crate::rules::queue::{POWER_FSTATE, POWER_STATE};
 use crate::sync::{Gate, Lock, Rank, Signal};
 use idle::Idle;
 pub(crate) use idle::watch;
-use sleep::Sleep;
+pub(crate) use sleep::Sleep;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Component {

@@ -296,11 +296,13 @@ pub(crate) fn watch(adapter: &Arc<Adapter>) -> Option<Ticks> {
     next
 }
 
-/// Time in which nothing could run does not count.
+/// Time in which nothing could run does not count: of queues, of packets, and fences whose signal nobody has told of.
 pub(crate) fn forget_time(adapter: &Adapter) {
     for queue in adapter.scheduler.queues() {
         *queue.watch.lock() = QueueWatch::default();
     }
+    adapter.tdr.packets.lock().clear();
+    adapter.tdr.lost.lock().clear();
 }
 
 fn look_at_queue(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>, now: Ticks, delay: Ticks, at: &mut impl FnMut(Ticks)) {
@@ -454,13 +456,20 @@ fn resume_acknowledged(adapter: &Arc<Adapter>) {
 ///
 /// IRQL: PASSIVE_LEVEL; not on the worker.
 pub(crate) fn force(adapter: &Arc<Adapter>, node: Option<u32>) {
+    on_worker(adapter, move |adapter| match node {
+        Some(node) => reset_wanted(adapter, node, Reason::ForcedEngine),
+        None => adapter::run(adapter, Reason::Forced),
+    });
+}
+
+/// Lets the worker do something. Returns when that is over, or the adapter stops.
+///
+/// IRQL: PASSIVE_LEVEL; not on the worker.
+fn on_worker(adapter: &Arc<Adapter>, work: impl FnOnce(&Arc<Adapter>) + Send + 'static) {
     let done = Arc::new((AtomicBool::new(false), Signal::new()));
     let told = done.clone();
     let work = move |adapter: &Arc<Adapter>| {
-        match node {
-            Some(node) => reset_wanted(adapter, node, Reason::ForcedEngine),
-            None => adapter::run(adapter, Reason::Forced),
-        }
+        work(adapter);
         told.0.store(true, Ordering::Release);
         told.1.notify(adapter.kernel());
     };
@@ -473,6 +482,23 @@ pub(crate) fn force(adapter: &Arc<Adapter>, node: Option<u32>) {
 pub(crate) fn pass(adapter: &Adapter, gate: Option<&Gate>) {
     if let Some(gate) = gate {
         gate.pass(adapter.kernel());
+    }
+}
+
+/// Between two steps of the reset of a node's engine, on whatever thread that is: where it is the scheduler's worker,
+/// other nodes get their work, also while the reset stops at a gate.
+///
+/// Source: article tdr-changes-in-windows-8: each node is scheduled by itself, and the interrupts of the engine that
+/// timed out alone are ignored.
+fn between(adapter: &Arc<Adapter>, node: u32, gate: Option<&Gate>) {
+    let beside = || {
+        if watchdog::is_worker() {
+            adapter.scheduler.pump_beside(adapter, node);
+        }
+    };
+    beside();
+    if let Some(gate) = gate {
+        gate.pass_meanwhile(adapter.kernel(), beside);
     }
 }
 
@@ -494,6 +520,33 @@ pub(crate) fn await_suspension(adapter: &Arc<Adapter>, context: &Arc<HwContext>)
     }
     if context.is_suspending() && adapter.is_working() && adapter.personality().tdr.enabled {
         hw_engine::recover(adapter, context.node(), std::slice::from_ref(context), Reason::Suspension);
+    }
+}
+
+/// Takes the packets of contexts off the packet nodes, to which none is handed in meanwhile: they are preempted, and an
+/// engine that owes the answer for TdrDelay is reset. Paging goes on.
+///
+/// IRQL: PASSIVE_LEVEL; not on the worker, from which on [`Sleep::rests`](crate::power::Sleep::rests) holds.
+pub(crate) fn take_packets_off(adapter: &Arc<Adapter>) {
+    if adapter.personality().departs(Departure::SleepsAmidPackets) {
+        return;
+    }
+    let kernel = adapter.kernel();
+    for node in adapter.scheduler.nodes().into_iter().filter(|node| !node.is_hardware_scheduled) {
+        // What the worker has begun to hand in is with the driver by then.
+        let asked = node.clone();
+        on_worker(adapter, move |adapter| {
+            if !asked.packet.is_off() {
+                asked.packet.preempt(adapter);
+            }
+        });
+        let deadline = kernel.now() + adapter.personality().tdr.delay;
+        let is_over = || (node.packet.is_off() || !adapter.is_working()).then_some(());
+        node.packet.changed.wait_for(kernel, Some(deadline), is_over);
+        if !node.packet.is_off() && adapter.is_working() && adapter.personality().tdr.enabled {
+            let late = node.clone();
+            on_worker(adapter, move |adapter| packet::recover(adapter, &late, Reason::Preemption));
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use crate::alive::make_room;
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
 use crate::hw_queue::HwQueue;
-use crate::personality::PacketCap;
+use crate::personality::{Departure, PacketCap};
 use crate::rules::queue::RESUME_STATUS;
 use crate::sync::{Lock, Rank, Signal};
 use completion::Completion;
@@ -347,13 +347,28 @@ impl VidSch {
         self.queues().iter().filter(|queue| queue.context().node() == node).map(|queue| queue.unfinished()).sum()
     }
 
+    /// Hands over work of the nodes but for one that is being reset, between the steps of that.
+    ///
+    /// IRQL: PASSIVE_LEVEL; on the worker.
+    pub(crate) fn pump_beside(&self, adapter: &Arc<Adapter>, node: u32) {
+        if !adapter.personality().departs(Departure::StopsBesideResets) {
+            self.pump_but(adapter, Some(node));
+        }
+    }
+
     fn pump(&self, adapter: &Arc<Adapter>) {
-        for node in self.nodes() {
+        self.pump_but(adapter, None);
+    }
+
+    /// Hands over work of every node but for one.
+    fn pump_but(&self, adapter: &Arc<Adapter>, but: Option<u32>) {
+        for node in self.nodes().into_iter().filter(|node| Some(node.ordinal) != but) {
             if !node.is_hardware_scheduled {
                 self.pump_packets(adapter, &node);
             }
         }
         let mut queues = self.queues();
+        queues.retain(|queue| Some(queue.context().node()) != but);
         if adapter.personality().packet_cap == PacketCap::Nodes && !queues.is_empty() {
             // The room of a node goes to another queue first each time.
             let first = self.turn.fetch_add(1, Ordering::Relaxed) % queues.len();
@@ -362,7 +377,7 @@ impl VidSch {
         for queue in queues {
             queue.pump(adapter);
         }
-        for context in adapter.hw_contexts() {
+        for context in adapter.hw_contexts().into_iter().filter(|context| Some(context.node()) != but) {
             context.commands().pump(adapter, || false, |_| (), |_| ());
         }
     }

@@ -217,8 +217,14 @@ mod tests {
     fn a_job_with_cases_that_were_skipped_does_not_pass() {
         use Status::{Fail, Pass, Skip};
         let of = |all: &[Status]| {
-            let outcome =
-                |status: &Status| Outcome { id: "", group: "", status: *status, reason: String::new(), ms: 0 };
+            let outcome = |status: &Status| Outcome {
+                id: "",
+                group: "",
+                status: *status,
+                reason: String::new(),
+                ms: 0,
+                recoveries: Vec::new(),
+            };
             verdict(&all.iter().map(outcome).collect::<Vec<_>>())
         };
         assert_eq!(of(&[Pass, Pass]), Ruling::Pass);

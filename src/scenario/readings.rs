@@ -86,7 +86,7 @@ const EXCEPTIONS: &[Exception] = &[
         &["NF-06", "NF-10", "NF-15", "NF-17", "NF-18", "NF-26", "WS-27", "MF-19"],
     ),
     ("preempts-late", "nothing takes a packet node from what does not end there", &["DB-71"]),
-    ("preempts-late", "they are about preemption in ordinary use, of which there is none", &["TE-42", "TE-73", "TE-74", "TE-83"]),
+    ("preempts-late", "they are about preemption in ordinary use, of which there is none", &["TE-31", "TE-41", "TE-42", "TE-73", "TE-74", "TE-83", "TE-96"]),
     ("local-in-64k", "it maps local memory by pages of 4 KB itself", &["DD-08"]),
     ("gpu-exception", "it names the status that is another one there", &["BI-42"]),
     ("gpu-exception", "it plays both ways itself", &["CL-18"]),

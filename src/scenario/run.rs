@@ -2,6 +2,7 @@
 
 use super::forms::render_only;
 use super::{Scenario, Stage, all, lowest};
+use dxgkrnl_model::adapter::{Recovery, What};
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,6 +42,51 @@ pub struct Outcome {
     pub reason: String,
     /// How long it took, in milliseconds.
     pub ms: u64,
+    /// What was reset, machine by machine, in the order in which it began.
+    pub recoveries: Vec<Recovered>,
+}
+
+/// A recovery, in a case's result.
+#[derive(Clone, Debug, Serialize)]
+pub struct Recovered {
+    /// What was reset: `packet engine`, `engine` (of a node that the hardware schedules) or `adapter`.
+    pub what: &'static str,
+    /// The engine's node.
+    pub node: Option<u32>,
+    /// Why.
+    pub reason: String,
+    /// `TdrReason`, as `!analyze` shows it.
+    pub tdr_reason: i32,
+    /// The steps, in their order, with what they carry.
+    pub steps: Vec<String>,
+    /// Whether it was over when the machine was shut down.
+    pub is_over: bool,
+}
+
+impl From<&Recovery> for Recovered {
+    fn from(recovery: &Recovery) -> Self {
+        let (what, node) = match recovery.what {
+            What::PacketEngine { node } => ("packet engine", Some(node)),
+            What::HwEngine { node } => ("engine", Some(node)),
+            What::Adapter => ("adapter", None),
+        };
+        Self {
+            what,
+            node,
+            reason: format!("{:?}", recovery.reason),
+            tdr_reason: recovery.reason.tdr_reason(),
+            steps: recovery.steps.iter().map(|step| format!("{step:?}")).collect(),
+            is_over: recovery.is_over,
+        }
+    }
+}
+
+impl Outcome {
+    /// The result of a case that was not played.
+    fn skipped(case: &Scenario, reason: String) -> Self {
+        let (id, group) = (case.id, case.group());
+        Self { id, group, status: Status::Skip, reason, ms: 0, recoveries: Vec::new() }
+    }
 }
 
 /// The cases that `selector` names: an id, a group, or `all`. Letters of either case.
@@ -90,18 +136,19 @@ fn play(case: &'static Scenario, stage: &Stage, limit: Duration) -> Outcome {
     let (rung, why) = lowest(case.id);
     if rung > stage.rung() {
         let reason = format!("needs rung {rung}: {why}");
-        return Outcome { id: case.id, group: case.group(), status: Status::Skip, reason, ms: 0 };
+        return Outcome::skipped(case, reason);
     }
     if let Some(why) = render_only(case.id).filter(|_| stage.setting("ComputeOnly") == Some(1)) {
         let reason = format!("of the render-only form: {why}");
-        return Outcome { id: case.id, group: case.group(), status: Status::Skip, reason, ms: 0 };
+        return Outcome::skipped(case, reason);
     }
     if let Some(reason) = stage.why_pointless(case.id) {
-        return Outcome { id: case.id, group: case.group(), status: Status::Skip, reason, ms: 0 };
+        return Outcome::skipped(case, reason);
     }
     let begun = Instant::now();
     let (ended, end) = channel();
     let own = stage.for_case(case.id);
+    let kept = own.clone();
     let recorder = stage.dumps().map(|dumps| Arc::new(dumps.recorder()));
     let listening = recorder.clone();
     let thread = std::thread::Builder::new().name(case.id.to_owned()).spawn(move || {
@@ -133,5 +180,6 @@ fn play(case: &'static Scenario, stage: &Stage, limit: Duration) -> Outcome {
         reason: reason.unwrap_or_default(),
         // CAST: milliseconds of a run.
         ms: begun.elapsed().as_millis() as u64,
+        recoveries: kept.recoveries().iter().map(Recovered::from).collect(),
     }
 }

@@ -7,13 +7,13 @@ use crate::dump::OfCases;
 use crate::setting::{Assignment, class, is_of_service, registry_value};
 use crate::world::{Form, User, World};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use dxgkrnl_model::adapter::Adapter;
+use dxgkrnl_model::adapter::{Adapter, Recovery};
 use dxgkrnl_model::personality::{Departure, Windows};
 use dxgkrnl_model::thunks::Thunks;
 use nt_model::registry::RegistryValue;
 use std::fmt::Debug;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use wddm_abi::NTSTATUS;
 
@@ -53,6 +53,8 @@ pub struct Stage {
     is_whole: bool,
     /// Where dumps of cases go.
     dumps: Option<Arc<OfCases>>,
+    /// The recoveries of the machines that were played, those of each behind those of the one before.
+    recoveries: Arc<Mutex<Vec<Recovery>>>,
 }
 
 /// The setting that makes an endless command buffer a hang, or none: without a case's own value its title says what is
@@ -64,7 +66,8 @@ impl Stage {
     pub fn new(form: Form, seed: u64) -> Self {
         let (settings, without) = (Vec::new(), Vec::new());
         let windows = Windows::Default;
-        Self { form, seed, settings, windows, without, departure: None, is_whole: false, dumps: None }
+        let recoveries = Arc::default();
+        Self { form, seed, settings, windows, without, departure: None, is_whole: false, dumps: None, recoveries }
     }
 
     /// A stage of whose cases dumps are kept.
@@ -129,10 +132,15 @@ impl Stage {
         self
     }
 
-    /// The stage for one case: without the readings that it cannot be played under.
+    /// The stage for one case: without the readings that it cannot be played under, and with recoveries of its own.
     #[must_use]
     pub fn for_case(&self, id: &str) -> Self {
-        Self { without: readings::not_under(id), ..self.clone() }
+        Self { without: readings::not_under(id), recoveries: Arc::default(), ..self.clone() }
+    }
+
+    /// The recoveries of the machines that were shut down, in order.
+    pub(super) fn recoveries(&self) -> Vec<Recovery> {
+        self.recoveries.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns whether nothing is left of the stage's Windows for this case: it could only be played on the default.
@@ -216,7 +224,11 @@ impl Stage {
         let setup = self.set(setup);
         let scene = Scene::open(&self.form, &setup)?;
         let played = body(&scene);
-        scene.close(&setup, played)
+        let adapters = scene.adapters.clone();
+        let closed = scene.close(&setup, played);
+        let recoveries = adapters.iter().flat_map(|adapter| adapter.recoveries());
+        self.recoveries.lock().unwrap_or_else(PoisonError::into_inner).extend(recoveries);
+        closed
     }
 
     /// Boots a machine whose adapter must not start, and returns why it did not. Nothing may be left behind.

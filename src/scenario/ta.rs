@@ -15,7 +15,7 @@ use super::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{PacketEvent, Reason, Step, What};
 use dxgkrnl_model::personality::Gate;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{D3DKMT_DEVICEEXECUTION_STATE as State, DXGK_PAGE_FAULT_FLAGS};
@@ -237,15 +237,27 @@ fn asleep(stage: &Stage) -> Played {
             let rig = Rig::open(scene, "busy")?;
             let (queue, page) = (rig.queue(0)?, rig.page()?);
             queue.run(|list| list.store(page.at(0), 1))?;
+            // Changes of power that are over.
+            let (changes, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
             std::thread::scope(|scope| -> Played {
                 let power = scope.spawn(|| {
-                    for _ in 0..3 {
+                    for round in 0.. {
                         scene.world.os.set_adapter_power(scene.adapter(), false);
                         scene.world.os.set_adapter_power(scene.adapter(), true);
+                        changes.fetch_add(1, Ordering::Release);
+                        if round >= 3 && is_over.load(Ordering::Acquire) {
+                            break;
+                        }
                     }
                 });
+                let begun = scene.until("a change of power", || Ok(changes.load(Ordering::Acquire) != 0));
+                // The thread is amid changes from here on until the reset is over.
+                let before = changes.load(Ordering::Acquire);
                 let forced = force(&control, None);
+                is_over.store(true, Ordering::Release);
                 power.join().map_err(|_| anyhow::anyhow!("a panic"))?;
+                begun?;
+                ensure!(changes.load(Ordering::Acquire) > before, "no change of power was under way beside the reset");
                 same("the escape", forced, STATUS_SUCCESS)
             })
             .with_context(|| format!("round {round}"))?;

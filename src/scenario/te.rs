@@ -526,6 +526,26 @@ pub(super) const CASES: &[Scenario] = &[
         play: halves::at_once,
     },
     Scenario {
+        id: "TE-99",
+        title: "a packet runs as the device loses its power for longer than TdrDelay: it is taken off, rests, and goes on \
+                with all of TdrDelay",
+        source: "Timeout detection and recovery, TdrDelay; DxgkDdiSetPowerState (that packets are preempted in front of \
+                it, and that time without power does not count, is inferred)",
+        play: amid::packets_rest,
+    },
+    Scenario {
+        id: "TE-100",
+        title: "a packet hangs while the device is to lose its power: its engine is reset, and the way down goes on",
+        source: "DxgkDdiPreemptCommand; DxgkDdiSetPowerState (inferred)",
+        play: amid::packet_hangs,
+    },
+    Scenario {
+        id: "TE-101",
+        title: "a node that is preempted when a packet takes TdrDelay, and not before: who waits has it then",
+        source: "GPU preemption (requests in ordinary use, without a cadence); Timeout detection and recovery, TdrDelay",
+        play: long::late_cadence,
+    },
+    Scenario {
         id: "TE-63",
         title: "the portable part of the kit's job of a long packet with a timeout",
         source: "WHLK, Long Running packet (TDR)",

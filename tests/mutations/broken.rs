@@ -81,7 +81,7 @@ pub const TABLE: &[Broken] = &[
     // Scheduling, resets.
     image("WrongSuspendFence", notices::wrong_suspend_fence, &["DB-34"]),
     image("ResetWithoutInvalidate", notices::reset_without_invalidate, &["a hang and its recovery"]),
-    row("InterruptBeforeResume", notices::interrupt_before_resume, &["a hang and its recovery"]),
+    image("InterruptBeforeResume", notices::interrupt_before_resume, &["a hang and its recovery"]),
     row("ResetsWithoutInvalidating", notices::reset_without_invalidate, &["TE-27"]),
     // Kernel-mode queues.
     image("SuspendsNothing", queues::suspends_nothing, &["DB-59"]),

@@ -51,6 +51,13 @@ pub const TABLE: &[(Departure, u32, &str)] = &[
     // Recoveries of both kinds at once.
     (RecoversAtOnce, 1, "TE-82"),
     (RecoversAtOnce, 3, "TE-82"),
+    (StopsBesideResets, 0, "TE-29"),
+    (StopsBesideResets, 1, "TE-29"),
+    (StopsBesideResets, 2, "TE-29"),
+    // A device that loses its power.
+    (SleepsAmidPackets, 0, "TE-99"),
+    (SleepsAmidPackets, 3, "TE-100"),
+    (PreemptsForNobody, 0, "TE-101"),
 ];
 
 fn below(rung: u32) -> u32 {

@@ -79,6 +79,12 @@ departures! {
     KeepsOldNotices,
     /// A recovery begins beside another one of the adapter.
     RecoversAtOnce,
+    /// No node gets work while the engine of another one is being reset.
+    StopsBesideResets,
+    /// The device loses its power while the driver has packets.
+    SleepsAmidPackets,
+    /// A packet that takes TdrDelay is preempted, and goes first behind that.
+    PreemptsForNobody,
 }
 
 impl Personality {

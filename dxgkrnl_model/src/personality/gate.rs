@@ -49,6 +49,11 @@ impl Gate {
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn pass(&self, kernel: &Machine) {
+        self.pass_meanwhile(kernel, || ());
+    }
+
+    /// As [`pass`](Self::pass), and does something again and again while it may not go on.
+    pub(crate) fn pass_meanwhile(&self, kernel: &Machine, meanwhile: impl Fn()) {
         if self.inner.is_open.load(Ordering::Acquire) {
             return;
         }
@@ -56,6 +61,7 @@ impl Gate {
         let deadline = kernel.now() + LIMIT;
         let may = || self.inner.is_open.load(Ordering::Acquire) || self.inner.lets.load(Ordering::Acquire) >= number;
         while !may() && kernel.now() < deadline && !kernel.rules.is_stopped() {
+            meanwhile();
             // Half a millisecond.
             kernel.delay_execution(-5_000);
         }

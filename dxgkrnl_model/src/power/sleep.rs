@@ -1,8 +1,11 @@
 //! The device without power: D3 while the system works or stands by, and hibernation.
 //!
-//! Before it, every hardware context is suspended, every doorbell disconnected, and what lies in memory that loses its
-//! content is moved out; after it, page tables begin anew, everything comes back, and contexts are resumed. A client
-//! that connects a doorbell meanwhile wakes the device.
+//! Before it, every hardware context is suspended, every packet node preempted, every doorbell disconnected, and what
+//! lies in memory that loses its content is moved out; after it, page tables begin anew, everything comes back,
+//! contexts are resumed, and packets handed in again. A client that connects a doorbell meanwhile wakes the device.
+//!
+//! Chosen: that packets are taken off as contexts are, since no page says what becomes of those that the driver has;
+//! their page tables are lost. What does not come off within TdrDelay is reset.
 //!
 //! Source: article user-mode-work-submission, engine D-state transitions; article system-paging-process.
 
@@ -50,6 +53,11 @@ impl Sleep {
         self.asleep.lock().is_some()
     }
 
+    /// Returns whether no work is to run: the device goes to sleep, sleeps, or wakes up. Paging may.
+    pub(crate) fn rests(&self) -> bool {
+        self.rests.load(Ordering::Acquire)
+    }
+
     /// Forgets everything: the adapter stops.
     pub(super) fn clear(&self) {
         let asleep = self.asleep.lock().take();
@@ -81,6 +89,7 @@ impl Sleep {
             }
             suspended.push(context);
         }
+        crate::recovery::take_packets_off(adapter);
         for doorbell in adapter.scheduler.queues().iter().flat_map(|queue| queue.doorbells()) {
             doorbell.disconnect_for_d3();
         }
@@ -118,7 +127,7 @@ impl Sleep {
     /// Admits the thread that looks for timeouts; `None`: nothing runs.
     pub(crate) fn watch<'a>(&'a self, kernel: &'a Machine) -> Option<Admission<'a>> {
         let admission = self.watching.shared(kernel);
-        (!self.rests.load(Ordering::Acquire)).then_some(admission)
+        (!self.rests()).then_some(admission)
     }
 
     /// Wakes the device if it sleeps, and keeps it awake until the guard is dropped.

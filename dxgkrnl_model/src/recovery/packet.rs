@@ -102,7 +102,7 @@ pub(super) fn watch(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ti
             if let Some((_, since)) = &mut seen.oldest {
                 *since = now;
             }
-            node.packet.preempt(adapter);
+            adapter.scheduler.preempt_late(adapter, &node);
         }
         // While a preemption is not answered, that is what is late.
         let oldest = seen.oldest.map(|(_, since)| since);
@@ -174,13 +174,14 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     let guilty = collect::packet_engine(adapter, node.ordinal, &snapshot, reason);
     judge_guilty(adapter, node.ordinal, guilty);
     record.step(Step::DebugInfo(collect::ENGINE_TIMEOUT));
-    super::pass(adapter, adapter.personality().gates.reset.as_ref());
+    super::between(adapter, node.ordinal, adapter.personality().gates.reset.as_ref());
     let mut arguments = DXGKARG_RESETENGINE::zeroed();
     (arguments.NodeOrdinal, arguments.EngineOrdinal) = (node.place.node, node.place.engine);
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
     let returned = ddi::status(call_ddi!(adapter, DxgkDdiResetEngine(miniport, pointer)));
     let aborted = arguments.LastAbortedFenceId;
     record.step(Step::ResetEngine(returned, aborted));
+    super::between(adapter, node.ordinal, None);
     if !returned.is_success() {
         if departs(Departure::EndsAtFailure) {
             let (lost, _) = node.packet.thaw(adapter, None);

@@ -139,6 +139,11 @@ impl Watchdog {
     }
 }
 
+/// Returns whether the calling thread is a scheduler's worker.
+pub(crate) fn is_worker() -> bool {
+    WORKER.get()
+}
+
 fn watch(weak: &Weak<Adapter>) {
     // Until when the watchdog does not look at all: so it is woken once in that time, however many calls there are.
     let mut until = 0;

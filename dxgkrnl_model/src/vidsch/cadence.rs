@@ -165,6 +165,27 @@ impl VidSch {
         None
     }
 
+    /// Preempts a node whose oldest packet has taken TdrDelay: who waits for it goes first behind that, as in ordinary
+    /// use. A context that is outranked has its share.
+    ///
+    /// IRQL: PASSIVE_LEVEL; on the worker.
+    pub(crate) fn preempt_late(&self, adapter: &Arc<Adapter>, node: &Node) {
+        let contender = node.packet.oldest().and_then(|oldest| self.contender(node, &oldest));
+        let contender = contender.filter(|_| !adapter.personality().departs(Departure::PreemptsForNobody));
+        {
+            let mut cadence = node.cadence.lock();
+            match contender {
+                None | Some(Contender::Paging) => (),
+                Some(Contender::Context(next) | Contender::Higher(next)) => cadence.first = Arc::downgrade(&next),
+                Some(Contender::Lower(next)) => {
+                    let _due = cadence.pass_over(&next);
+                }
+            }
+            cadence.sharing = Weak::new();
+        }
+        node.packet.preempt(adapter);
+    }
+
     /// Who wants a node that `oldest` has; `None`: nobody else.
     fn contender(&self, node: &Node, oldest: &Packet) -> Option<Contender> {
         if oldest.is_paging() {
@@ -263,7 +284,7 @@ impl VidSch {
                 let took = std::cell::Cell::new(false);
                 context.commands().pump(
                     adapter,
-                    || !took.get() && !waits() && node.packet.has_room(limit),
+                    || !took.get() && !waits() && !adapter.power.sleep.rests() && node.packet.has_room(limit),
                     |submission| {
                         took.set(true);
                         let handed = node.packet.submit(adapter, &context, Load::Command(submission));
@@ -299,4 +320,37 @@ enum Contender {
     Higher(Arc<Context>),
     /// A context that the other outranks.
     Lower(Arc<Context>),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::personality::SECOND;
+
+    #[test]
+    fn a_node_that_two_contexts_want_is_preempted_40_to_70_times_a_second() {
+        const SECONDS: u64 = 100;
+        let settings = Preemption::default();
+        for (seed, node) in (0..50).flat_map(|seed| [(seed, 0), (seed, 2)]) {
+            let mut cadence = Cadence::new(seed, node);
+            let (mut now, mut count) = (SECOND, 0);
+            while now < (1 + SECONDS) * SECOND {
+                now = cadence.due(false, now, &settings);
+                cadence.begin(now, &settings);
+                count += 1;
+            }
+            assert!((40 * SECONDS..=70 * SECONDS).contains(&count), "seed {seed}: {count} in {SECONDS} s");
+        }
+    }
+
+    #[test]
+    fn paging_has_a_node_sooner_and_not_later_than_a_context() {
+        let settings = Preemption::default();
+        let mut cadence = Cadence::new(1, 0);
+        let end = cadence.due(false, SECOND, &settings);
+        assert_eq!(cadence.due(true, SECOND, &settings), SECOND + settings.paging_slice);
+        let late = end - settings.paging_slice / 2;
+        assert_eq!(cadence.due(false, late, &settings), end);
+        assert_eq!(cadence.due(true, late, &settings), end);
+    }
 }

@@ -365,6 +365,12 @@ impl PacketNode {
         self.state.lock().preempting.map(|(_, since)| since)
     }
 
+    /// Returns whether the driver has no packet of a context's, and owes no answer to a preemption.
+    pub(crate) fn is_off(&self) -> bool {
+        let state = self.state.lock();
+        state.preempting.is_none() && !state.giving_back && state.flights.iter().all(Packet::is_paging)
+    }
+
     /// Begins a reset: nothing is submitted, and the engine's interrupts are ignored from here on; unless nothing is
     /// with the driver and `anyway` is false, when there is nothing to reset. What is known at that moment.
     ///

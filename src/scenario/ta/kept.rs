@@ -3,6 +3,7 @@
 
 use super::super::db::{KernelQueue, Room, raw};
 use super::super::te::hardware::{controller, force};
+use super::super::te::in_time::in_time;
 use super::super::te::{Hog, client, stubborn, victim};
 use super::super::{Played, Raw, Scene, Stage, same};
 use super::stuck::stopped;
@@ -96,6 +97,9 @@ const KEPT_BY_QUEUES: &[Kept] = &[
     ("DxgkDdiResetHwEngine", reset_hw, By::Queue, 1),
 ];
 
+/// TdrDdiDelay in milliseconds.
+const DDI_DELAY: u64 = 300;
+
 /// How many of each list are played where the whole would take long.
 const FEW: usize = 2;
 
@@ -110,15 +114,25 @@ pub(super) fn scheduler(stage: &Stage) -> Played {
 }
 
 fn keep(stage: &Stage, (ddi, decorate, by, resets): Kept) -> Played {
-    let setup = stubborn().with_driver(decorate).breaks(&["DXG-TDR-DDI-DELAY"]);
-    let setup = if resets == 0 { setup } else { setup.resets(resets) };
-    stage.play(setup.windows(|windows| windows.tdr.ddi_delay = 300 * MS), |scene| {
+    let setup = || {
+        let setup = stubborn().with_driver(decorate).breaks(&["DXG-TDR-DDI-DELAY"]);
+        let setup = if resets == 0 { setup } else { setup.resets(resets) };
+        setup.windows(|windows| windows.tdr.ddi_delay = DDI_DELAY * MS)
+    };
+    in_time(stage, setup, |scene, watch| {
         let (control, other) = (controller(scene)?, raw(scene)?);
         hang(stage, scene, (&control, &other), by)?;
         let all = scene.world.os.kernel().rules.violations();
         let found = all.iter().find(|one| one.rule.name == "DXG-TDR-DDI-DELAY").context("no violation")?;
         ensure!(found.detail.starts_with(ddi), "{}", found.detail);
         stopped(found, 1)?;
+        // Not before both delays, and no delay later.
+        let passed = found.detail.split(" for ").nth(1).and_then(|rest| rest.split(' ').next());
+        let passed: u64 = passed.context("how long it has stayed")?.parse()?;
+        // CAST: some seconds.
+        let delay = watch.delay.as_millis() as u64;
+        let (least, most) = (delay + DDI_DELAY, 2 * delay + DDI_DELAY);
+        ensure!((least..most).contains(&passed), "{}: not {least} to {most} ms", found.detail);
         same("calls", scene.calls("DxgkDdiResetFromTimeout"), u64::from(matches!(by, By::Force)))
     })
 }

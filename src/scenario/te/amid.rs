@@ -5,9 +5,10 @@ use super::super::rig::Rig;
 use super::super::{Played, Setup, Stage, same};
 use super::hardware::{ACTIVE, recovered};
 use super::held::Spinner;
+use super::in_time::in_time;
 use super::paging::aborts_all;
-use super::{Hog, client, is_lost, stubborn};
-use anyhow::{Result, ensure};
+use super::{Hog, client, is_lost, stubborn, victim};
+use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::{Reason, Step, What};
 use gpu_wire::private::allocation_kind;
 use std::sync::mpsc::channel;
@@ -60,6 +61,83 @@ pub(super) fn sleep(stage: &Stage) -> Played {
             same("the device beside it", works.device.state()?.execution, ACTIVE)?;
             queue.run(|list| list.store(page.at(0), 1))?;
             page.until(scene, "work behind the sleep", 0, 1)
+        })?;
+    }
+    Ok(())
+}
+
+/// A packet runs as the device loses its power, for longer than TdrDelay: it is taken off in front of that, alone or
+/// for another that waits, rests meanwhile and goes on behind it, with all of TdrDelay.
+pub(super) fn packets_rest(stage: &Stage) -> Played {
+    let node = victim(stage);
+    for (hibernates, is_alone) in [(false, true), (false, false), (true, true), (true, false)] {
+        let setup = || Setup::default().quick_tdr().setting("PreemptInBuffers", 1);
+        in_time(stage, setup, |scene, watch| {
+            let (raw, other) = (client(scene, "long")?, client(scene, "beside")?);
+            let (hog, beside) = (Hog::new(scene, &raw, &[node])?, Hog::new(scene, &other, &[node])?);
+            let preempted = || scene.adapter().packet_preemptions(node).answers;
+            watch.begin();
+            hog.spin(node, 0)?;
+            hog.begins(scene, 0)?;
+            if !is_alone {
+                beside.spin(node, 0)?;
+                beside.begins(scene, 0)?;
+            }
+            let (os, before) = (&scene.world.os, preempted());
+            os.put_to_sleep(scene.adapter(), hibernates);
+            watch.end();
+            ensure!(preempted() > before, "the node was not preempted");
+            hog.clear(0)?;
+            beside.clear(0)?;
+            let asked = scene.calls("DxgkDdiPreemptCommand");
+            std::thread::park_timeout(watch.delay * 3 / 2);
+            ensure!(!hog.has_begun(0)? && !beside.has_begun(0)?, "a packet runs without power");
+            same("preemptions without power", scene.calls("DxgkDdiPreemptCommand"), asked)?;
+            os.wake_up(scene.adapter());
+            watch.begin();
+            hog.begins(scene, 0)?;
+            // The scheduler looks as soon as the device has its power back, and what has slept has slept too long.
+            std::thread::park_timeout(watch.delay / 4);
+            if is_alone {
+                same("preemptions behind it", scene.calls("DxgkDdiPreemptCommand"), asked)?;
+            } else {
+                beside.begins(scene, 0)?;
+                beside.end(0)?;
+                scene.until("the end of the packet beside it", || beside.has_ended(0))?;
+            }
+            hog.end(0)?;
+            scene.until("the end of the packet", || hog.has_ended(0))?;
+            watch.end();
+            same("recoveries", scene.adapter().recoveries().len(), 0)?;
+            ensure!(hog.is_active()? && beside.is_active()?, "a device is lost");
+            Ok(())
+        })
+        .with_context(|| format!("hibernates: {hibernates}, alone: {is_alone}"))?;
+    }
+    Ok(())
+}
+
+/// A packet hangs a packet engine; the device is to lose its power. The preemption in front of that is what the engine
+/// is reset for, and the way down goes on behind the reset.
+pub(super) fn packet_hangs(stage: &Stage) -> Played {
+    let node = victim(stage);
+    for hibernates in [false, true] {
+        stage.play(stubborn().resets(1), |scene| {
+            let (raw, other) = (client(scene, "hangs")?, client(scene, "beside")?);
+            let (hog, beside) = (Hog::new(scene, &raw, &[node])?, Hog::new(scene, &other, &[node])?);
+            hog.spin(node, 0)?;
+            hog.begins(scene, 0)?;
+            let os = &scene.world.os;
+            comes_back("a device that loses its power", || os.put_to_sleep(scene.adapter(), hibernates))?;
+            ensure!(os.is_asleep(scene.adapter()), "the device has power");
+            let recovery = recovered(scene, 1)?.remove(0);
+            same("what", (recovery.what, recovery.reason), (What::PacketEngine { node }, Reason::Preemption))?;
+            os.wake_up(scene.adapter());
+            is_lost(scene, &hog)?;
+            beside.short(node, 0)?;
+            scene.until("a packet behind the sleep", || beside.has_ended(0))?;
+            ensure!(beside.is_active()?, "the device beside it is lost");
+            Ok(())
         })?;
     }
     Ok(())

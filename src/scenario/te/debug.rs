@@ -1,6 +1,7 @@
 //! Debug information: at any time, whatever the buffer and the payload, and what it says of a hang.
 #![expect(unsafe_code, reason = "functions of the driver's table are called")]
 
+use super::super::db::Room;
 use super::super::rig::Rig;
 use super::super::{Played, Scene, Setup, Stage, same};
 use super::hardware::{ACTIVE, controller, force, recovered, works};
@@ -21,8 +22,8 @@ use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{
-    DRIVER_INITIALIZATION_DATA, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT, DXGK_TDR_TYPE, DXGKARG_COLLECTDBGINFO2,
-    DXGKARG_RESETENGINE, DXGKARG_RESETHWENGINE, HANDLE, NTSTATUS, Plain,
+    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_DESTROYCONTEXT, DRIVER_INITIALIZATION_DATA, DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT,
+    DXGK_TDR_TYPE, DXGKARG_COLLECTDBGINFO2, DXGKARG_RESETENGINE, DXGKARG_RESETHWENGINE, HANDLE, NTSTATUS, Plain,
 };
 
 /// Reasons: an engine, the adapter, and a bug check that is neither.
@@ -261,6 +262,30 @@ fn payloads_of_timeouts(stage: &Stage, node: u32) -> Played {
     stage.play(stubborn().resets(1).with_driver(notes_payload), |scene| {
         queue_hung(scene)?;
         same("of a queue", payload(scene)?, (0, [0, 0], [1, 1]))
+    })?;
+    // Queues with work on this node and on another one, which is done before anybody could blame it.
+    let gate = Gate::default();
+    let setup = stubborn().resets(1).windows(|windows| windows.gates.reset = Some(gate.clone()));
+    stage.play(setup.with_driver(notes_payload), |scene| {
+        let rigs = [Rig::open(scene, "hangs")?, Rig::open(scene, "beside")?];
+        let queues = [rigs[0].queue(0)?, rigs[1].queue(1)?];
+        let runs = [Loop::new(&rigs[0])?, Loop::new(&rigs[1])?];
+        let begin = |at: usize| -> Played {
+            queues[at].run(|list| list.indirect(runs[at].address, runs[at].length))?;
+            runs[at].begins(scene)
+        };
+        begin(0)?;
+        // So late that nobody looks at the other before the first one's time is over.
+        scene.until("the suspension", || Ok(scene.calls("DxgkDdiSuspendContext") != 0))?;
+        begin(1)?;
+        scene.until("the preparation of the reset", || Ok(gate.came() == 1))?;
+        let told = payload(scene)?;
+        runs[1].end()?;
+        gate.open(true);
+        let lost = || Ok(rigs[0].device.state()?.execution != ACTIVE);
+        scene.until("the loss of the device that hangs", lost)?;
+        same("of a queue, beside another node's", told, (0, [0, 0], [1, 1]))?;
+        same("the device beside it", rigs[1].device.state()?.execution, ACTIVE)
     })
 }
 
@@ -367,6 +392,12 @@ pub(super) fn beside(stage: &Stage) -> Played {
 /// What hangs an engine, calls its last argument once that is so, and waits for the loss of its device.
 type Hang<'a> = &'a mut dyn FnMut(&Scene, &Raw, &dyn Fn() -> Played) -> Played;
 
+/// The paging node, which takes packets on every rung.
+const PAGING: u32 = 2;
+
+/// Calls that each thread makes while it is looked at.
+const EACH: u64 = 25;
+
 /// The calls beside the reset of what `hang` hangs, which is `ddi`: a while before it, inside it, and until it is over.
 fn during(stage: &Stage, ddi: &str, hang: Hang<'_>) -> Played {
     let gate = Gate::default();
@@ -374,34 +405,53 @@ fn during(stage: &Stage, ddi: &str, hang: Hang<'_>) -> Played {
     stage.play(setup.with_driver(resets_slowly), |scene| {
         let number = scene.world.os.run(machine);
         let (raw, works) = (client(scene, "hangs")?, client(scene, "works")?);
-        let (asked, done) = (AtomicU64::new(0), AtomicBool::new(false));
-        let ask = || -> Played {
+        let room = Room::new(&works)?;
+        // Each thread's calls.
+        let (asked, done) = ([const { AtomicU64::new(0) }; 3], AtomicBool::new(false));
+        let ask = |count: &AtomicU64| -> Played {
             while !done.load(Ordering::Acquire) {
                 let mut question = question(0x117, 0x4000);
                 let (status, bytes) = scene.world.os.ask_for_debug_info(scene.adapter(), &mut question);
                 same("the answer", status, STATUS_SUCCESS)?;
                 decode(&bytes)?;
-                asked.fetch_add(1, Ordering::Release);
+                count.fetch_add(1, Ordering::Release);
             }
             Ok(())
         };
-        // Devices, fences and contexts are of level zero, as questions are.
+        // Devices and fences are of level zero, as questions are; the memory of a fence is mapped by paging, which the
+        // thread hands in that resets the engine. So this one may have to wait.
         let make = || -> Played {
             while !done.load(Ordering::Acquire) {
                 let device = works.device()?;
                 works.destroy_fence(works.monitored_fence(device, 0, false)?.handle)?;
                 works.destroy_device(device)?;
-                asked.fetch_add(1, Ordering::Release);
             }
             Ok(())
         };
+        // Contexts are of level zero, too. A packet context: that of a hardware queue is suspended before its end,
+        // which is of the resets' level.
+        let make_contexts = |count: &AtomicU64| -> Played {
+            while !done.load(Ordering::Acquire) {
+                let context = room.context_with(PAGING, D3DDDI_CREATECONTEXTFLAGS::zeroed())?;
+                works.ok(works.thunks.D3DKMTDestroyContext, &mut D3DKMT_DESTROYCONTEXT { hContext: context })?;
+                count.fetch_add(1, Ordering::Release);
+            }
+            Ok(())
+        };
+        let counts = || [0, 1, 2].map(|at: usize| asked[at].load(Ordering::Acquire));
         let goes_on = |what: &str| {
-            let before = asked.load(Ordering::Acquire);
-            scene.until(what, || Ok(asked.load(Ordering::Acquire) > before + 100))
+            let before = counts();
+            let each_does = || Ok(counts().iter().zip(before).all(|(now, before)| *now > before + EACH));
+            scene.until(what, each_does).with_context(|| format!("{what}: {before:?}, and then {:?}", counts()))
         };
         std::thread::scope(|scope| -> Played {
             // Level zero: several at once, beside a call of another level.
-            let threads = [scope.spawn(ask), scope.spawn(ask), scope.spawn(make)];
+            let threads = [
+                scope.spawn(|| ask(&asked[0])),
+                scope.spawn(|| ask(&asked[1])),
+                scope.spawn(|| make_contexts(&asked[2])),
+                scope.spawn(make),
+            ];
             let played = hang(scene, &raw, &|| {
                 scene.until("the preparation", || Ok(gate.came() == 1))?;
                 goes_on("calls while the reset is prepared")?;

@@ -68,7 +68,7 @@ struct Wanted {
     known: bool,
 }
 
-fn wanted() -> [Wanted; 3] {
+fn wanted() -> [Wanted; 4] {
     let (engine, adapter) =
         (Flags::DXGK_PAGE_FAULT_ENGINE_RESET_REQUIRED.0, Flags::DXGK_PAGE_FAULT_ADAPTER_RESET_REQUIRED.0);
     let of_engine = |what, flags, known| Wanted {
@@ -79,6 +79,14 @@ fn wanted() -> [Wanted; 3] {
         kind: DXGK_TDR_TYPE::DXGK_TDR_TYPE_ENGINE_PAGE_FAULT,
         known,
     };
+    let of_adapter = |what, flags| Wanted {
+        what,
+        flags,
+        adapter: true,
+        reason: Reason::AdapterFault,
+        kind: DXGK_TDR_TYPE::DXGK_TDR_TYPE_PAGE_FAULT,
+        known: true,
+    };
     [
         of_engine("an engine's reset", engine, true),
         of_engine(
@@ -86,14 +94,8 @@ fn wanted() -> [Wanted; 3] {
             engine | Flags::DXGK_PAGE_FAULT_FENCE_INVALID.0,
             false,
         ),
-        Wanted {
-            what: "the adapter's reset",
-            flags: adapter,
-            adapter: true,
-            reason: Reason::AdapterFault,
-            kind: DXGK_TDR_TYPE::DXGK_TDR_TYPE_PAGE_FAULT,
-            known: true,
-        },
+        of_adapter("the adapter's reset", adapter),
+        of_adapter("both, of which the adapter's is the larger", engine | adapter),
     ]
 }
 

@@ -93,6 +93,7 @@ pub(super) fn others_count(stage: &Stage) -> Played {
         let (fence, other) = (works.fence(0, stage.rung() == 3)?, if node == 0 { 1 } else { 0 });
         let queue = works.queue(other)?;
         let run = Loop::new(&works)?;
+        let (beside, page) = (works.queue(other)?, works.page()?);
         hog.spin(node, 0)?;
         scene.until("the preemption", || Ok(scene.calls("DxgkDdiPreemptCommand") >= 1))?;
         let waiting = works.wait(&[(&fence, 1)], false)?;
@@ -103,13 +104,17 @@ pub(super) fn others_count(stage: &Stage) -> Played {
         run.begins(scene)?;
         scene.until("the preparation", || Ok(gate.came() == 1))?;
         run.end()?;
-        // Below rung 3 the thread that prepares the reset signals the fence. On hardware queues it hands in the end of
-        // a list, too, so that nothing can end there meanwhile.
-        if packet_nodes(stage).contains(&other) {
-            scene.until("the report of a packet beside it", || Ok(is_reported(scene, other)))?;
-        } else if stage.rung() == 3 {
+        // Below rung 3 the thread that prepares the reset signals the fence, and hands in the end of a list. Of
+        // hardware queues without doorbells the signal comes behind the reset.
+        if matches!(stage.rung(), 0 | 3) {
             scene.until("the wake", || Ok(waiting.is_set(&works)))?;
         }
+        if packet_nodes(stage).contains(&other) {
+            scene.until("the report of a packet beside it", || Ok(is_reported(scene, other)))?;
+        }
+        // More work, from its beginning.
+        beside.run(|list| list.store(page.at(0), 1))?;
+        page.until(scene, "work that began beside it", 0, 1)?;
         same("engine resets by then", scene.calls("DxgkDdiResetEngine"), 0)?;
         // For good: what the model looks after next, on a host that was slow meanwhile, does not wait for the case.
         gate.open(true);

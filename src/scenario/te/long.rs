@@ -51,6 +51,39 @@ pub(super) fn preemptible(stage: &Stage) -> Played {
     Ok(())
 }
 
+/// Nobody preempts the node but for TdrDelay: short packets beside the long one run then, all the same, one each time.
+pub(super) fn late_cadence(stage: &Stage) -> Played {
+    let node = victim(stage);
+    for in_flight in [1, 4] {
+        let setup = || {
+            Setup::default().quick_tdr().setting("PreemptInBuffers", 1).windows(|windows| {
+                (windows.preemption.in_ordinary_use, windows.preemption.in_flight) = (false, in_flight);
+            })
+        };
+        in_time(stage, setup, |scene, _| {
+            let (raw, other) = (client(scene, "long")?, client(scene, "short")?);
+            let (hog, other) = (Hog::new(scene, &raw, &[node])?, Hog::new(scene, &other, &[node])?);
+            hog.spin(node, 0)?;
+            hog.begins(scene, 0)?;
+            for _ in 0..3 {
+                let (before, _) = preemptions(scene, node);
+                other.short(node, 0)?;
+                scene.until("a packet beside a long one", || other.has_ended(0))?;
+                ensure!(preemptions(scene, node).0 > before, "it ran beside a packet that nobody has preempted");
+                // The long packet has the node again.
+                hog.clear(0)?;
+                hog.begins(scene, 0)?;
+            }
+            hog.end(0)?;
+            scene.until("the end of the long packet", || hog.has_ended(0))?;
+            ensure!(hog.is_active()? && other.is_active()?, "a device is lost");
+            same("recoveries", scene.adapter().recoveries().len(), 0)
+        })
+        .with_context(|| format!("{in_flight} in flight"))?;
+    }
+    Ok(())
+}
+
 pub(super) fn not_preemptible(stage: &Stage) -> Played {
     let node = victim(stage);
     stage.play(super::stubborn().resets(1), |scene| {
@@ -129,6 +162,9 @@ pub(super) fn refused_between(stage: &Stage) -> Played {
     Ok(())
 }
 
+/// Rounds of packets in which the wanted preemptions must have come, however the machine's threads run.
+const MOST_ROUNDS: usize = 4_000;
+
 /// Short packets of two processes, and a preemption as often as one is answered: the model looks at every answer.
 pub(super) fn watermarks(stage: &Stage) -> Played {
     let node = victim(stage);
@@ -141,7 +177,13 @@ pub(super) fn watermarks(stage: &Stage) -> Played {
         let play = |scene: &Scene| {
             let raws = [client(scene, "one")?, client(scene, "other")?];
             let hogs: Vec<_> = raws.iter().map(|raw| Hog::new(scene, raw, &[node])).collect::<Result<_, _>>()?;
-            for _ in 0..if stage.is_whole() { 400 } else { 20 } {
+            let (least, wanted) = if stage.is_whole() { (400, 200) } else { (20, 10) };
+            for round in 0.. {
+                let (answers, _) = preemptions(scene, node);
+                if round >= least && answers >= wanted {
+                    break;
+                }
+                ensure!(round < MOST_ROUNDS, "{answers} preemptions in {round} rounds");
                 for slot in 0..32 {
                     for hog in &hogs {
                         hog.short(node, slot)?;

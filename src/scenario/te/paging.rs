@@ -143,7 +143,8 @@ pub(super) fn own_ids(stage: &Stage) -> Played {
             scene.until("the end of the packet", || hog.has_ended(slot))?;
         }
         let journal = scene.adapter().packet_journal(PAGING);
-        judge(&journal)?;
+        let most = judge(&journal)?;
+        ensure!(most >= 2, "no two paging packets were with the driver at once");
         let again = journal.iter().filter_map(submitted).filter(|(_, paging, again)| *paging && *again).count();
         ensure!(again > 0, "no paging packet came back");
         // What the driver was told: that a packet comes back each time but the first.
@@ -182,11 +183,13 @@ pub(super) fn short_slice(stage: &Stage) -> Played {
 }
 
 /// What comes back of paging has the ids that it had, in their order, before anything new; nothing else has an old id.
-fn judge(journal: &[PacketEvent]) -> Played {
+/// Returns how many paging packets the driver had at once, at most.
+fn judge(journal: &[PacketEvent]) -> anyhow::Result<usize> {
     // Ids that were submitted and have not ended, in order, with whether they are paging.
     let mut flights: Vec<(u32, bool)> = Vec::new();
     let mut back: Vec<u32> = Vec::new();
     let mut seen = std::collections::BTreeSet::new();
+    let mut most = 0;
     for event in journal {
         match *event {
             PacketEvent::Submitted { id, paging, again } => {
@@ -198,6 +201,7 @@ fn judge(journal: &[PacketEvent]) -> Played {
                     None => ensure!(seen.insert(id), "{id:#x} is not new"),
                 }
                 flights.push((id, paging));
+                most = most.max(flights.iter().filter(|(_, paging)| *paging).count());
             }
             PacketEvent::Completed { id } | PacketEvent::Preempted { completed: id, .. } => {
                 if let Some(at) = flights.iter().position(|(of, _)| *of == id) {
@@ -211,7 +215,7 @@ fn judge(journal: &[PacketEvent]) -> Played {
             PacketEvent::Reset { .. } => anyhow::bail!("a reset"),
         }
     }
-    Ok(())
+    Ok(most)
 }
 
 /// An endless packet on the paging node: paging of others takes no TdrDelay.

@@ -6,6 +6,7 @@ use super::{Hog, client, is_lost, stubborn, victim, violation};
 use crate::wrap::{own, record};
 use anyhow::Context;
 use dxgkrnl_model::driver::Decorator;
+use nt_model::Policy;
 use wddm_abi::{DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_RESETENGINE, HANDLE, NTSTATUS};
 
 crate::decorate! {
@@ -45,6 +46,24 @@ pub(super) fn mask(stage: &Stage) -> Played {
     hang(stage, setup, |scene| {
         let found = violation(scene, "DXG-TDR-MASK")?;
         same("bug check", (found.code, found.params[0]), (0x119, 8))
+    })?;
+    stops(stage, no_mask, "DXG-TDR-MASK", 8).context("a Windows that stops")
+}
+
+/// The same on a Windows that stops at a bug check, as Windows does: nothing of the recovery comes behind it.
+fn stops(stage: &Stage, driver: Decorator, rule: &'static str, first: u64) -> Played {
+    let node = victim(stage);
+    let setup = stubborn().resets(1).with_driver(driver).breaks(&[rule]);
+    stage.play(setup.windows(|windows| windows.policy = Policy::Stop), |scene| {
+        let raw = client(scene, "hangs")?;
+        let hog = Hog::new(scene, &raw, &[node])?;
+        hog.spin(node, 0)?;
+        let rules = &scene.world.os.kernel().rules;
+        scene.until("the system's stop", || Ok(rules.is_stopped()))?;
+        let found = rules.stopped().context("no bug check")?;
+        same("rule", found.rule.name, rule)?;
+        same("bug check", (found.code, found.params[0]), (0x119, first))?;
+        same("resets of the adapter", scene.calls("DxgkDdiResetFromTimeout"), 0)
     })
 }
 
@@ -64,6 +83,8 @@ pub(super) fn aborted(stage: &Stage) -> Played {
             same("parameters 2 and 3", (found.params[1], Some(found.params[2])), (aborted, completed))
         });
         play.with_context(|| format!("{what} the range"))?;
+        let stop = stops(stage, driver, "DXG-TDR-ABORTED", 0xA);
+        stop.with_context(|| format!("{what} the range, a Windows that stops"))?;
     }
     Ok(())
 }
