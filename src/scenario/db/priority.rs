@@ -255,7 +255,7 @@ fn by_priority<'a>(scene: &Scene, [a, b]: [&Runner<'a>; 2], third: impl FnOnce()
     c.set(ABSOLUTE | 16)?;
     b.set(ABSOLUTE | 20)?;
     b.is_all(scene, &c).context("a higher level of real time")?;
-    [a, &b, &c].into_iter().try_for_each(|runner| runner.set(0))?;
+    [a, b, &c].into_iter().try_for_each(|runner| runner.set(0))?;
     share(scene, [a, &c]).context("as usual at last")
 }
 
