@@ -56,7 +56,6 @@ pub const TABLE: &[(Departure, u32, &str)] = &[
     (StopsBesideResets, 2, "TE-29"),
     // A device that loses its power.
     (SleepsAmidPackets, 0, "TE-99"),
-    (SleepsAmidPackets, 3, "TE-100"),
     (PreemptsForNobody, 0, "TE-101"),
 ];
 
