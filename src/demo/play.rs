@@ -72,7 +72,7 @@ pub struct Played {
     pub separate: bool,
     /// Messages between those and the machine while work was submitted.
     pub messages_hot: u64,
-    /// Doorbells that were taken away meanwhile, as an idle engine does, and a reset: a message each.
+    /// Doorbells that were taken away until then, as an idle engine does, and a reset: a message each.
     pub taken_hot: u64,
     /// When B's thread began to wait for the picture and when it woke, by the performance counter.
     pub cpu_wait: (u64, u64),
@@ -104,12 +104,12 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, separate: bool, say: &dy
 
     let messages = |a: &Actor, b: &Actor| a.messages() + b.messages();
     let taken = || world.os.report().counts.doorbell_disconnects;
-    let (hot, taken_before, before) = (world.os.hot_window(), taken(), messages(&a, &b));
+    let (hot, before) = (world.os.hot_window(), messages(&a, &b));
     a.does()?;
     b.does()?;
     a.does()?;
     b.does()?;
-    let (messages_hot, taken_hot) = (messages(&a, &b) - before, taken() - taken_before);
+    let (messages_hot, taken_hot) = (messages(&a, &b) - before, taken());
     drop(hot);
     say("all work is queued; node 0 now runs a command buffer that jumps to itself");
 

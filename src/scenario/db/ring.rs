@@ -353,6 +353,12 @@ fn round_robin(stage: &Stage) -> Played {
         let (words, log) = (room.memory(scene, 4096)?, room.memory(scene, 4096)?);
         let target = room.memory(scene, BYTES)?;
         let queues = (0..QUEUES).map(|_| RingQueue::connected(scene, &room, 0, 4096)).collect::<Result<Vec<_>>>()?;
+        // The GPU looks at a queue by itself when it is connected. That is behind it here: with it a queue would begin
+        // before the others are published, and have turns alone.
+        for queue in &queues {
+            let progress = queue.submit_through(&[])?;
+            queue.wait(scene, progress)?;
+        }
         // A quantum that is over with each turn.
         scene.world.os.set_scheduling(scene.adapter(), &raw.process, |it| it.quantum = 1);
         let row = |queue: u64, round: u64| 8 * QUEUES * (queue * ROUNDS + round - 1);

@@ -16,11 +16,6 @@ use wddm_abi::ntstatus::STATUS_SUCCESS;
 const NODES: usize = 3;
 const PAGING: u32 = 2;
 
-/// Resets that may find an engine between two turns: in any storm, and one in so many besides. On a machine of two
-/// processors that plays three storms at once it is one in a hundred.
-const MISSES: u64 = 3;
-const MISSED: u64 = 32;
-
 /// Resets of a storm: of engines, and of the adapter.
 #[derive(Clone, Copy, Debug)]
 pub struct Storm {
@@ -173,7 +168,10 @@ fn holds(scene: &Scene, node: u32) -> Result<u64> {
 #[derive(Default)]
 struct Counts {
     jobs: u64,
+    /// Resets that found an engine between two turns.
     missed: u64,
+    /// Resets of engines that processes took turns on.
+    turns: u64,
     /// Resets of each node.
     nodes: [u64; NODES],
     /// Processes beside another one on the engine that was reset.
@@ -241,7 +239,6 @@ fn round(
             // It was between the turns of two processes. Those that it has lost nothing of come to their ends below.
             ensure!(turns, "a reset has cut off nothing of the one process that has the engine");
             counts.missed += 1;
-            ensure!(counts.missed <= MISSES + storm.engines / MISSED, "{} resets cut nothing off", counts.missed);
         }
         let count = || victims.iter().map(Victim::is_lost).collect::<Result<Vec<_>>>();
         let gone = |all: &[bool]| all.iter().filter(|lost| **lost).count();
@@ -252,6 +249,7 @@ fn round(
         others().try_for_each(|victim| victim.end())?;
         others().try_for_each(|victim| victim.ends(scene))?;
         same("lost in the end", gone(&count()?), lost)?;
+        counts.turns += u64::from(turns);
         if happened {
             counts.nodes[node as usize] += 1;
             counts.together += number - 1;
@@ -295,6 +293,10 @@ pub fn play(stage: &Stage, storm: Storm) -> Played {
             }
             ensure!(counts.jobs >= storm.engines + storm.adapters, "{} jobs", counts.jobs);
             ensure!(counts.nodes.iter().all(|count| *count != 0), "resets by node: {:?}", counts.nodes);
+            // A change of turns takes some microseconds of a turn's milliseconds; a busy host draws it out, ten times
+            // over when three storms share two processors. An engine that never has anything to lose misses always.
+            let Counts { missed, turns, .. } = counts;
+            ensure!(2 * missed <= turns, "{missed} of {turns} resets cut nothing off");
             ensure!(counts.together != 0, "no two processes were on an engine that was reset");
             let all = scene.adapter().recoveries();
             let adapters = all.iter().filter(|one| one.what == What::Adapter).count() as u64;
