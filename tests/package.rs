@@ -3,7 +3,9 @@
 //! osslsigncode and openssl are judges of their own: they calculate each image's hash and read catalog and signatures.
 
 use fencepost::inf::{Contents, lint};
-use fencepost::package::{Certificate, Digest, FORMS, Form, VERSION, file_version, make, stamp, verify};
+use fencepost::package::{
+    Certificate, Digest, FORMS, Form, PROGRAM, VERSION, file_version, make, sign_program, stamp, verify,
+};
 use jiff::civil::{Date, date};
 use libtest_mimic::{Arguments, Trial};
 use std::collections::BTreeMap;
@@ -81,6 +83,25 @@ fn the_same_is_made_twice() {
     make(&images(), made.folder.path(), DAY, &made.certificate).expect("the packages again");
     let after: Vec<_> = FORMS.iter().map(|form| files(&made.of(form))).collect();
     assert!(before == after);
+}
+
+/// The program for test machines is signed where it is built, again over what stands there, and noticed when it changes.
+fn the_program_is_signed() {
+    let made = Made::new();
+    let to = made.folder.path();
+    let place = to.join(PROGRAM);
+    let sign = |images: &Path| sign_program(images, to, DAY, &made.certificate).expect("signed");
+    assert_eq!(sign(to), None, "a program that is not built");
+    assert_eq!(sign(&images()), Some(place.clone()));
+    let once = std::fs::read(&place).expect("the program");
+    assert_eq!(sign(&images()), Some(place.clone()));
+    assert!(std::fs::read(&place).expect("the program") == once);
+    made.certificate.verify(&place).expect("it verifies");
+    let mut spoilt = once;
+    let middle = spoilt.len() / 2;
+    spoilt[middle] ^= 1;
+    std::fs::write(&place, spoilt).expect("written");
+    assert!(made.certificate.verify(&place).is_err(), "a program with one bit changed");
 }
 
 /// What osslsigncode calculates of an image is what the catalog has, whether the image is signed or not, and whatever
@@ -239,7 +260,11 @@ fn main() -> ExitCode {
         };
         Trial::test(name, body).with_ignored_flag(!lacking.is_empty())
     };
+    // ./x test builds it, ./x image does not.
+    let program = test("the_program_is_signed", the_program_is_signed);
+    let is_built = images().join("fencepost.exe").is_file();
     let trials = vec![
+        if is_built { program } else { program.with_ignored_flag(true) },
         test("both_hold_and_have_what_the_documents_say", both_hold_and_have_what_the_documents_say),
         test("the_same_is_made_twice", the_same_is_made_twice),
         test("digests_are_those_that_osslsigncode_calculates", digests_are_those_that_osslsigncode_calculates),

@@ -1,13 +1,13 @@
-//! Every conformance case, with the driver linked in and with the images that ship: `NF-01 native`, `NF-01 image`. With
-//! the images each case is played once more where contexts are made by the obsolete call, with the compute-only form of
-//! the driver, and on each lower rung from its lowest on; linked in, under one of the readings of the documents
-//! (`fencepost soak readings` plays the whole product). Cases about fences and logs are played once more as on other
-//! hardware: `NF-01 native, shadow and one barrier`. The demo is played, too.
+//! Every conformance case, with the driver linked in and with the images that ship: `NF-01 native, …`, `NF-01 image`.
+//! Linked in, it is played under one of the readings of the documents (`fencepost soak readings` plays the whole product),
+//! and a case about fences and logs as on other hardware. With the images it is played once more with the compute-only
+//! form of the driver where contexts are made by the obsolete call, and on each lower rung from its lowest on. Of cases of
+//! many rounds all are played once, with the images; elsewhere a part. The demo is played, too.
 //!
 //! `./x test --test scenarios -- NF` plays a group.
 
-use dxgkrnl_model::personality::Windows;
 use dxgkrnl_model::personality::family::READINGS;
+use dxgkrnl_model::personality::{Personality, Windows};
 use fencepost::demo::audit::hold;
 use fencepost::scenario::{LIMIT, Scenario, Stage, Status, all, lowest, render_only, run};
 use fencepost::world::{Form, Images};
@@ -28,25 +28,47 @@ fn play(case: &'static Scenario, stage: &Stage) -> Result<(), Failed> {
 /// Groups in which it makes a difference how a GPU keeps fences and logs.
 const OF_FENCES: [&str; 5] = ["NF", "WS", "MR", "LB", "XA"];
 
-/// Shadow state between engines and context management processor, and one of the barriers in
-/// `DxgkDdiUpdateNativeFenceLogs`.
-fn otherwise() -> Stage {
-    Stage::new(Form::Native, 1).with_setting("ShadowMonitoredValue", 1).with_setting("LogBarriers", 1)
+/// A stage that a case is played on with the images.
+struct OfImages {
+    /// What follows the case's name.
+    what: String,
+    windows: Windows,
+    setting: (&'static str, u32),
+    /// Whether a part of many rounds will do.
+    part: bool,
 }
 
-/// The stages that a case is played on with the images: what follows its name, Windows, a setting.
-fn of_images(case: &Scenario) -> Vec<(String, Windows, (&'static str, u32))> {
-    let mut stages = vec![
-        (String::new(), Windows::Default, ("MaxRung", 3)),
-        (", obsolete contexts".to_owned(), "obsolete-contexts".parse().expect("a reading"), ("MaxRung", 3)),
-    ];
+fn of_images(case: &Scenario) -> Vec<OfImages> {
+    let stage = |what: &str, windows, setting, part| OfImages { what: what.to_owned(), windows, setting, part };
+    let mut stages = vec![stage("", Windows::Default, ("MaxRung", 3), false)];
+    let obsolete: Windows = "obsolete-contexts".parse().expect("a reading");
+    let made_so = !Stage::new(Form::Native, 1).with_windows(obsolete).is_pointless(case.id);
+    let compute = ("ComputeOnly", 1);
+    stages.extend(match (made_so, render_only(case.id).is_none()) {
+        (true, true) => Some(stage(", compute only, obsolete contexts", obsolete, compute, true)),
+        (true, false) => Some(stage(", obsolete contexts", obsolete, ("MaxRung", 3), true)),
+        (false, true) => Some(stage(", compute only", Windows::Default, compute, true)),
+        (false, false) => None,
+    });
     let rungs = (0..3).filter(|rung| lowest(case.id).0 <= *rung);
-    stages.retain(|(_, windows, _)| !Stage::new(Form::Native, 1).with_windows(*windows).is_pointless(case.id));
-    stages.extend(rungs.map(|rung| (format!(", rung {rung}"), Windows::Default, ("MaxRung", rung))));
-    if render_only(case.id).is_none() {
-        stages.push((", compute only".to_owned(), Windows::Default, ("ComputeOnly", 1)));
-    }
+    stages.extend(rungs.map(|rung| stage(&format!(", rung {rung}"), Windows::Default, ("MaxRung", rung), true)));
     stages
+}
+
+/// The stage that a case is played on with the driver linked in, and what follows its name.
+fn of_native(case: &Scenario) -> (String, Stage) {
+    let (mut what, mut stage) = (String::new(), Stage::new(Form::Native, 1).in_part());
+    if let Some(at) = reading_of(case) {
+        what = format!(", {}", READINGS[at].name);
+        stage = stage.with_windows(Windows::Reading(at));
+    }
+    if OF_FENCES.contains(&case.group()) {
+        what.push_str(", shadow and one barrier");
+        // Shadow state between engines and context management processor, and one of the barriers in
+        // `DxgkDdiUpdateNativeFenceLogs`.
+        stage = stage.with_setting("ShadowMonitoredValue", 1).with_setting("LogBarriers", 1);
+    }
+    (what, stage)
 }
 
 /// The reading that a case is played under, of those that seeds draw: one that the case's id alone chooses, so that it
@@ -61,8 +83,22 @@ fn reading_of(case: &Scenario) -> Option<usize> {
     drawn.iter().copied().cycle().skip(hash as usize % drawn.len()).take(drawn.len()).find(playable)
 }
 
-/// The demos: with the images on each rung, and where contexts are made by the obsolete call; linked in, under each
-/// reading that seeds draw.
+/// Seeds of the demo.
+const DEMO_SEEDS: std::ops::RangeInclusive<u64> = 1..=6;
+
+/// Returns whether this reading makes a difference under one of the demo's seeds. Of those that set the same thing the
+/// first that is drawn counts.
+fn is_in_a_seed(name: &str) -> bool {
+    let under = |seed, without: &[&str]| {
+        let mut personality = Personality::default();
+        Windows::Seed(seed).apply_without(&mut personality, without);
+        format!("{personality:?}")
+    };
+    DEMO_SEEDS.into_iter().any(|seed| under(seed, &[]) != under(seed, &[name]))
+}
+
+/// The demos: with the images on each rung, and where contexts are made by the obsolete call; linked in, under readings
+/// that seeds draw, and under each that no seed has.
 fn demos(image: Option<&Form>) -> Vec<Trial> {
     let demo = |name: String, form: Option<Form>, windows: Windows, (setting, value): (&'static str, u64)| {
         let missing = form.is_none();
@@ -81,14 +117,13 @@ fn demos(image: Option<&Form>) -> Vec<Trial> {
     let obsolete = "obsolete-contexts".parse().expect("a reading");
     trials.push(demo("image, obsolete contexts".to_owned(), image.cloned(), obsolete, ("MaxRung", 3)));
     trials.push(demo("image, compute only".to_owned(), image.cloned(), Windows::Default, ("ComputeOnly", 1)));
+    // The soak plays each reading for itself, and on each rung.
+    let native = |name, windows| demo(format!("native, {name}"), Some(Form::Native), windows, ("MaxRung", 3));
+    trials.extend(DEMO_SEEDS.map(|seed| native(format!("seed {seed}"), Windows::Seed(seed))));
     for (at, reading) in READINGS.iter().enumerate().filter(|(_, reading)| reading.drawn) {
-        // The soak plays it on each rung.
-        trials.push(demo(
-            format!("native, {}", reading.name),
-            Some(Form::Native),
-            Windows::Reading(at),
-            ("MaxRung", 3),
-        ));
+        if !is_in_a_seed(reading.name) {
+            trials.push(native(reading.name.to_owned(), Windows::Reading(at)));
+        }
     }
     trials
 }
@@ -101,22 +136,16 @@ fn main() -> ExitCode {
     let image = images.map(|images| Form::Image(Arc::new(images)));
     let mut trials = Vec::new();
     for case in all() {
-        let native = Stage::new(Form::Native, 1);
-        if let Some(at) = reading_of(case) {
-            let under = native.clone().with_windows(Windows::Reading(at));
-            let name = format!("{} native, {}", case.id, READINGS[at].name);
-            trials.push(Trial::test(name, move || play(case, &under)));
-        }
-        trials.push(Trial::test(format!("{} native", case.id), move || play(case, &native)));
-        if OF_FENCES.contains(&case.group()) {
-            let name = format!("{} native, shadow and one barrier", case.id);
-            trials.push(Trial::test(name, move || play(case, &otherwise())));
-        }
-        for (what, windows, (name, value)) in of_images(case) {
+        let (what, stage) = of_native(case);
+        trials.push(Trial::test(format!("{} native{what}", case.id), move || play(case, &stage)));
+        for OfImages { what, windows, setting: (name, value), part } in of_images(case) {
             let form = image.as_ref().ok().cloned();
             let missing = form.is_none();
             let trial = Trial::test(format!("{} image{what}", case.id), move || match &form {
-                Some(form) => play(case, &Stage::new(form.clone(), 1).with_windows(windows).with_setting(name, value)),
+                Some(form) => {
+                    let stage = Stage::new(form.clone(), 1).with_windows(windows).with_setting(name, value);
+                    play(case, &if part { stage.in_part() } else { stage })
+                }
                 None => Err("out/ has no images: ./x image builds them".into()),
             });
             // `./x test` builds the images first; plain `cargo test` can do without.

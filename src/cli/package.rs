@@ -3,7 +3,7 @@
 use super::{check_json, image_folder, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
-use fencepost::package::{Certificate, Package, VERSION, make};
+use fencepost::package::{Certificate, Package, VERSION, make, sign_program};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -14,7 +14,7 @@ use std::path::PathBuf;
 /// verified
 ///
 /// Makes package (class Display) and package_compute (class ComputeAccelerator), of the same files: one of them is
-/// ever staged. docs/windows.md says how. Windows has seen neither; the signatures were verified by osslsigncode.
+/// ever staged; beside them program/fencepost.exe, signed as well. docs/windows.md says how. Windows has seen neither; the signatures were verified by osslsigncode.
 #[derive(Args)]
 #[command(name = "package")]
 pub struct Arguments {
@@ -41,6 +41,8 @@ struct Report<'a> {
     version: &'a str,
     date: String,
     packages: &'a [Package],
+    /// The signed program for test machines; none where it is not built.
+    program: Option<PathBuf>,
 }
 
 impl Arguments {
@@ -84,12 +86,17 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             println!("    {:24} {signed:8} {listed}", file.name);
         }
     }
+    let program = sign_program(&images, &to, date, &certificate)?;
+    match &program {
+        Some(path) => println!("{:28} signed", path.display()),
+        None => println!("no program: ./x exe builds it"),
+    }
     let version = VERSION.trim();
     println!("version {version} of {date}; signatures, and images by their catalogs, verified by osslsigncode");
     println!("stage one of them, never both: docs/windows.md");
     if let Some(path) = &arguments.json {
         let date = date.to_string();
-        write_json(path, &Report { schema: 1, mode: "package", version, date, packages: &packages })?;
+        write_json(path, &Report { schema: 1, mode: "package", version, date, packages: &packages, program })?;
     }
     Ok(true)
 }

@@ -40,6 +40,9 @@ const ARCHITECTURE: &str = "amd64";
 /// The certificate's file in a package.
 const CERTIFICATE: &str = "fencepost.cer";
 
+/// Where the signed program for test machines is, beside the packages.
+pub const PROGRAM: &str = "program/fencepost.exe";
+
 /// One of the two packages.
 #[derive(Clone, Copy, Debug)]
 pub struct Form {
@@ -159,6 +162,30 @@ fn make_one(form: &Form, images: &Path, to: &Path, date: Date, certificate: &Cer
     let folder = to.join(form.folder);
     replace(work.keep(), &folder)?;
     Ok(Package { inf, folder, files })
+}
+
+/// Signs `fencepost.exe`, the program for test machines, of the folder `images` into [`PROGRAM`] in `to`, and verifies it.
+/// Returns where it is then; `None`: there is none in `images`. What stood there before is gone.
+///
+/// # Errors
+/// When a tool fails, the signature does not verify, or `to` cannot be written.
+pub fn sign_program(images: &Path, to: &Path, date: Date, certificate: &Certificate) -> Result<Option<PathBuf>> {
+    let Some(name) = Path::new(PROGRAM).file_name() else { return Ok(None) };
+    let from = images.join(name);
+    if !from.is_file() {
+        return Ok(None);
+    }
+    let cannot = || format!("cannot write into {}", to.display());
+    let work = tempfile::Builder::new().prefix(".program-").tempdir_in(to).with_context(cannot)?;
+    let time = date.to_zoned(TimeZone::UTC)?.timestamp().as_second();
+    let signed = work.path().join(name);
+    certificate.sign(&from, &signed, time)?;
+    certificate.verify(&signed)?;
+    let place = to.join(PROGRAM);
+    let folder = place.parent().unwrap_or(to);
+    std::fs::create_dir_all(folder).with_context(cannot)?;
+    std::fs::rename(&signed, &place).with_context(cannot)?;
+    Ok(Some(place))
 }
 
 /// Verifies a package in its folder: the catalog's signature; each image's own; each image by the catalog; and that the

@@ -51,6 +51,8 @@ pub struct Stage {
     departure: Option<Departure>,
     /// Whether cases that play a part of something long in the suite play all of it.
     is_whole: bool,
+    /// Whether a part of many rounds will do.
+    in_part: bool,
     /// Where dumps of cases go.
     dumps: Option<Arc<OfCases>>,
     /// The recoveries of the machines that were played, those of each behind those of the one before.
@@ -67,7 +69,18 @@ impl Stage {
         let (settings, without) = (Vec::new(), Vec::new());
         let windows = Windows::Default;
         let recoveries = Arc::default();
-        Self { form, seed, settings, windows, without, departure: None, is_whole: false, dumps: None, recoveries }
+        Self {
+            form,
+            seed,
+            settings,
+            windows,
+            without,
+            departure: None,
+            is_whole: false,
+            in_part: false,
+            dumps: None,
+            recoveries,
+        }
     }
 
     /// A stage of whose cases dumps are kept.
@@ -92,6 +105,18 @@ impl Stage {
     /// Returns whether it is such a stage.
     pub fn is_whole(&self) -> bool {
         self.is_whole
+    }
+
+    /// A stage beside others: a fifth of many rounds will do ([`Self::rounds`]).
+    #[must_use]
+    pub fn in_part(mut self) -> Self {
+        self.in_part = true;
+        self
+    }
+
+    /// How many of a case's `whole` rounds are played here: all of them, or a fifth.
+    pub fn rounds(&self, whole: u64) -> u64 {
+        if self.in_part { whole.div_ceil(5) } else { whole }
     }
 
     /// The form of the driver.

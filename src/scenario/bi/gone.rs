@@ -83,7 +83,10 @@ fn beside(scene: &Scene, raw: &Raw, round: u32) -> Played {
 }
 
 fn destroyed_beside(stage: &Stage) -> Played {
-    const ROUNDS: u32 = 240;
+    /// A multiple of what is destroyed in turns, and so is a fifth of it.
+    const ROUNDS: u64 = 240;
+    // CAST: a few hundred.
+    let rounds = stage.rounds(ROUNDS) as u32;
     for model in MODELS {
         let play = |scene: &Scene| {
             let (one, good) = (raw(scene)?, raw(scene)?);
@@ -92,7 +95,7 @@ fn destroyed_beside(stage: &Stage) -> Played {
             // What a process's first device brings along stays.
             beside(scene, &one, 0)?;
             let before = (one.process.open_handles(), census(scene)?);
-            for round in 1..=ROUNDS {
+            for round in 1..=rounds {
                 beside(scene, &one, round).with_context(|| format!("round {round}"))?;
             }
             same("handles and objects", (one.process.open_handles(), census(scene)?), before)?;

@@ -141,7 +141,7 @@ fn writes_nothing_afterwards(stage: &Stage) -> Played {
         let row = |row: u64| raw.load(target.cpu + row as usize * PITCH as usize);
         let rows_of =
             |round| (0..ROWS).map(row).try_fold(0u64, |sum, word| Ok::<_, Error>(sum + u64::from(word? == round)));
-        for round in 1..=DESTRUCTIONS {
+        for round in 1..=stage.rounds(DESTRUCTIONS) {
             source.write(&raw, 0, &u64::to_le_bytes(round).repeat(ROWS as usize))?;
             let queue = room.queue(0, false)?;
             // CAST: the length of a packet.

@@ -116,9 +116,9 @@ pub(super) fn creator_leaves(stage: &Stage) -> Played {
 pub(super) fn destroy_races_open(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let pair = Pair::new(scene)?;
-        (0..2_000).try_for_each(|round| pair.race(scene, round))
+        (0..stage.rounds(2_000)).try_for_each(|round| pair.race(scene, round))
     })?;
-    for seed in 0..16 {
+    for seed in 0..stage.rounds(16) {
         let seed = stage.seed().wrapping_mul(1000) + seed;
         // Between their calls the threads are outside the machine, where the next call comes from.
         let options = SeededOptions { closed: false, ..SeededOptions::new(seed) };
@@ -149,7 +149,7 @@ impl Pair {
         Ok(Self { ours, device, theirs, other })
     }
 
-    fn race(&self, scene: &Scene, round: u32) -> Played {
+    fn race(&self, scene: &Scene, round: u64) -> Played {
         let Self { ours, device, theirs, other } = self;
         let (device, other) = (*device, *other);
         let before = counts(scene);

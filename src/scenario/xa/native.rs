@@ -312,7 +312,8 @@ pub(super) fn turns(stage: &Stage) -> Played {
         let opened = two.open_fence(&fence, &one)?;
         let (mine, theirs) = (one.probe.memory.gpu_va()?, two.probe.memory.gpu_va()?);
         let (my_value, their_value) = (fence.info()?.gpu_va, opened.info()?.gpu_va);
-        for first in (0..ROUNDS).step_by(AT_ONCE as usize) {
+        let rounds = stage.rounds(ROUNDS);
+        for first in (0..rounds).step_by(AT_ONCE as usize) {
             for at in 0..AT_ONCE {
                 let round = first + at;
                 one.probe.queue.run(|list| {
@@ -332,9 +333,9 @@ pub(super) fn turns(stage: &Stage) -> Played {
                 same("the values in one round", seen, (2 * (first + at), 2 * (first + at) + 1))?;
             }
         }
-        same("the value at the end", (fence.value()?, opened.value()?), (2 * ROUNDS, 2 * ROUNDS))?;
+        same("the value at the end", (fence.value()?, opened.value()?), (2 * rounds, 2 * rounds))?;
         ensure!(
-            !one.has_native() || (one.told() >= ROUNDS / 2 && two.told() >= ROUNDS / 2),
+            !one.has_native() || (one.told() >= rounds / 2 && two.told() >= rounds / 2),
             "{} and {} notifications",
             one.told(),
             two.told()
@@ -345,26 +346,27 @@ pub(super) fn turns(stage: &Stage) -> Played {
 
 pub(super) fn interrupts(stage: &Stage) -> Played {
     const SIGNALS: u64 = 10_000;
+    let signals = stage.rounds(SIGNALS);
     stage.play(both(), |scene| {
         let side = Side::open(scene, 0)?;
         let plain = side.device.fence(0, 0)?;
         let cross = side.fence(0)?;
         let before = side.reported();
-        for value in 1..=SIGNALS {
+        for value in 1..=signals {
             side.queue_signal(&plain, value)?;
             // Never so far ahead that the ring is full: waiting for room would interrupt like any other wait.
             scene.until_now("a signal", || Ok(side.probe.queue.progress()?.0 + 64 > value))?;
         }
-        while plain.value()? != SIGNALS || side.probe.queue.progress()?.0 < SIGNALS {
+        while plain.value()? != signals || side.probe.queue.progress()?.0 < signals {
             std::thread::yield_now();
         }
         same("interrupts of a fence that is not for others", side.reported(), before)?;
-        for value in 1..=SIGNALS {
+        for value in 1..=signals {
             let before = side.reported();
             side.queue_signal(&cross, value)?;
             scene.until_now("the interrupt of a signal", || Ok(side.reported() > before))?;
         }
-        same("interrupts of signals one by one", side.reported() - before, SIGNALS)?;
-        same("the value", cross.value()?, SIGNALS)
+        same("interrupts of signals one by one", side.reported() - before, signals)?;
+        same("the value", cross.value()?, signals)
     })
 }
