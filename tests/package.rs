@@ -85,7 +85,8 @@ fn the_same_is_made_twice() {
     assert!(before == after);
 }
 
-/// The program for test machines is signed where it is built, again over what stands there, and noticed when it changes.
+/// The program for test machines is signed where it is built, again over what stands there, and noticed when it
+/// changes.
 fn the_program_is_signed() {
     let made = Made::new();
     let to = made.folder.path();

@@ -1,8 +1,8 @@
 //! Every conformance case, with the driver linked in and with the images that ship: `NF-01 native, …`, `NF-01 image`.
-//! Linked in, it is played under one of the readings of the documents (`fencepost soak readings` plays the whole product),
-//! and a case about fences and logs as on other hardware. With the images it is played once more with the compute-only
-//! form of the driver where contexts are made by the obsolete call, and on each lower rung from its lowest on. Of cases of
-//! many rounds all are played once, with the images; elsewhere a part. The demo is played, too.
+//! Linked in, it is played under one of the readings of the documents (`fencepost soak readings` plays the whole
+//! product), and a case about fences and logs as on other hardware. With the images it is played once more with the
+//! compute-only form of the driver where contexts are made by the obsolete call, and on each lower rung from its lowest
+//! on. Of cases of many rounds all are played once, with the images; elsewhere a part. The demo is played, too.
 //!
 //! `./x test --test scenarios -- NF` plays a group.
 

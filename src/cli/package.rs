@@ -14,7 +14,8 @@ use std::path::PathBuf;
 /// verified
 ///
 /// Makes package (class Display) and package_compute (class ComputeAccelerator), of the same files: one of them is
-/// ever staged; beside them program/fencepost.exe, signed as well. docs/windows.md says how. Windows has seen neither; the signatures were verified by osslsigncode.
+/// ever staged; beside them program/fencepost.exe, signed as well. docs/windows.md says how. Windows has seen neither;
+/// the signatures were verified by osslsigncode.
 #[derive(Args)]
 #[command(name = "package")]
 pub struct Arguments {

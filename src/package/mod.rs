@@ -164,8 +164,8 @@ fn make_one(form: &Form, images: &Path, to: &Path, date: Date, certificate: &Cer
     Ok(Package { inf, folder, files })
 }
 
-/// Signs `fencepost.exe`, the program for test machines, of the folder `images` into [`PROGRAM`] in `to`, and verifies it.
-/// Returns where it is then; `None`: there is none in `images`. What stood there before is gone.
+/// Signs `fencepost.exe`, the program for test machines, of the folder `images` into [`PROGRAM`] in `to`, and verifies
+/// it. Returns where it is then; `None`: there is none in `images`. What stood there before is gone.
 ///
 /// # Errors
 /// When a tool fails, the signature does not verify, or `to` cannot be written.
