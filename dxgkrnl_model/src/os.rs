@@ -214,16 +214,25 @@ impl Os {
     /// # Errors
     /// See [`StartError`]; the adapter is removed again.
     pub fn add_adapter(&self, driver: &Arc<LoadedDriver>, config: AdapterConfig) -> Result<Arc<Adapter>, StartError> {
+        let (adapter, started) = self.try_adapter(driver, config);
+        started.map(|()| adapter)
+    }
+
+    /// As [`add_adapter`](Self::add_adapter), and returns the adapter that did not start as well: what it was asked, and
+    /// what it answered.
+    pub fn try_adapter(
+        &self,
+        driver: &Arc<LoadedDriver>,
+        config: AdapterConfig,
+    ) -> (Arc<Adapter>, Result<(), StartError>) {
         let _inside = self.kernel().enter();
         let adapter = Adapter::new(&self.shared, driver, config);
         self.shared.adapters.lock().push(adapter.clone());
-        match adapter.start() {
-            Ok(()) => Ok(adapter),
-            Err(error) => {
-                self.forget_adapter(&adapter);
-                Err(error)
-            }
+        let started = adapter.start();
+        if started.is_err() {
+            self.forget_adapter(&adapter);
         }
+        (adapter, started)
     }
 
     /// Stops an adapter and keeps it: what disabling the device does, up to its removal.

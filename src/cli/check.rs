@@ -5,13 +5,17 @@ use super::{Family, advise, check_json, checked, say_what_is_played, write_json}
 use anyhow::{Context, Result};
 use clap::Args;
 use dxgkrnl_model::personality::Windows;
-use fencepost::check::{Verdict, check, is_ours};
+use fencepost::check::{Outcome, Reach, Verdict, check, is_ours};
 use fencepost::setting::{Assignment, of_any, of_ours};
 use serde::Serialize;
 use std::path::PathBuf;
 
 /// Load any WDDM display miniport driver (x86-64), start it, use it, stop it, and judge it by Microsoft's published
 /// rules
+///
+/// Exit status: 0 no rule is broken, and a process has opened the adapter; 1 a rule is broken, or the start was refused
+/// as Windows refuses it; 2 wrong usage, or no driver's file; 3 not judged: the driver did not start, or wants what the
+/// model lacks, or something demanded was not reached.
 #[derive(Args)]
 #[command(name = "check")]
 pub struct Arguments {
@@ -26,6 +30,9 @@ pub struct Arguments {
     family: Family,
     #[command(flatten)]
     dump: Dump,
+    /// What must be reached for a verdict, besides that a process has opened the adapter; may be given several times
+    #[arg(long, value_name = "STEP,...", value_delimiter = ',')]
+    require: Vec<Reach>,
     /// Write the verdicts to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -43,6 +50,14 @@ struct Report {
     windows: String,
     /// As `--setting` takes them.
     settings: Vec<String>,
+    outcome: Outcome,
+    /// Why it is not judged, or what of it is not.
+    unjudged: Vec<String>,
+    reached: Vec<Reach>,
+    /// Functions that are registered and were not called.
+    never_called: Vec<&'static str>,
+    /// Services that are imported and that the model lacks.
+    missing: Vec<String>,
     rules: Vec<Verdict>,
     steps: Vec<String>,
 }
@@ -57,7 +72,7 @@ impl Arguments {
     }
 }
 
-pub fn run(arguments: &Arguments) -> Result<bool> {
+pub fn run(arguments: &Arguments) -> Result<Outcome> {
     let settings = checked(&arguments.settings)?;
     let path = &arguments.driver;
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -70,8 +85,13 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     }
     say_what_is_played(arguments.family.windows, settings);
     let recorder = arguments.dump.recorder();
-    let checked = recorder.listening(|| check(&name, bytes, settings, arguments.family.windows))?;
-    if arguments.verbose {
+    let checked = recorder.listening(|| {
+        let say = |line: &str| println!("{line}");
+        check(&name, bytes, settings, arguments.family.windows, &arguments.require, &say)
+    })?;
+    // What was asked at a start is what a failed one is understood by.
+    let started = checked.reached.contains(&Reach::Open);
+    if arguments.verbose || !started {
         for step in &checked.steps {
             println!("      {step}");
         }
@@ -80,20 +100,40 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let (held, broken, not_reached) = (count("held"), count("broken"), count("not reached"));
     for rule in checked.rules.iter().filter(|rule| rule.status == "broken") {
         println!("{}", rule.detail);
-    }
-    if checked.steps.iter().any(|step| step.contains("does not")) {
-        for step in checked.steps.iter().filter(|step| step.contains("does not")) {
-            println!("{step}");
+        if rule.count > 1 {
+            println!("    count   {}; the first is shown", rule.count);
         }
     }
-    let failed = broken != 0 || checked.steps.iter().any(|step| step.contains("does not"));
+    let failed = checked.outcome != Outcome::Held;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     arguments.dump.write_with(&recorder, &stem, failed, &[path.clone(), path.with_extension("pdb")])?;
     if ours && failed {
         advise(arguments.family.windows, settings);
     }
-    println!("{held} rules held, {broken} broken, {not_reached} not reached: {}", path.display());
-    if !arguments.verbose {
+    if !checked.never_called.is_empty() {
+        let (silent, all) = (checked.never_called.len(), checked.registered);
+        println!("never called, {silent} of the {all} functions that the driver has registered:");
+        let mut line = String::from("   ");
+        for name in &checked.never_called {
+            if line.len() + name.len() > 118 {
+                println!("{line}");
+                line = String::from("   ");
+            }
+            line.push(' ');
+            line.push_str(name);
+        }
+        println!("{line}");
+    }
+    for why in &checked.unjudged {
+        println!("not judged: {why}");
+    }
+    let verdict = match checked.outcome {
+        Outcome::Held => "held",
+        Outcome::Broken => "broken",
+        Outcome::NotJudged => "not judged",
+    };
+    println!("{verdict}: {held} rules held, {broken} broken, {not_reached} not reached: {}", path.display());
+    if !arguments.verbose && started {
         println!("--verbose shows what was done with the driver; a rule is not reached where nothing called for it");
     }
     if let Some(to) = &arguments.json {
@@ -107,10 +147,15 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
             driver: path.display().to_string(),
             windows,
             settings: settings.iter().map(|(name, value)| format!("{name}={value}")).collect(),
+            outcome: checked.outcome,
+            unjudged: checked.unjudged,
+            reached: checked.reached,
+            never_called: checked.never_called,
+            missing: checked.missing,
             rules: checked.rules,
             steps: checked.steps,
         };
         write_json(to, &report)?;
     }
-    Ok(!failed)
+    Ok(checked.outcome)
 }

@@ -19,6 +19,7 @@ mod tdr;
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use dxgkrnl_model::personality::{Personality, Windows};
+use fencepost::check::Outcome;
 use fencepost::setting::{Assignment, companions, each_once, of_ours};
 use fencepost::world::{Form, Images};
 use kmd_core::setting_values::Part;
@@ -72,11 +73,11 @@ impl Command {
     }
 
     /// Carries it out. Returns whether everything held.
-    fn run(&self) -> Result<bool> {
-        match self {
+    fn run(&self) -> Result<Outcome> {
+        let held = match self {
+            Self::Check(arguments) => return check::run(arguments),
             Self::Demo(arguments) => demo::run(arguments),
             Self::Scenario(arguments) => scenario::run(arguments),
-            Self::Check(arguments) => check::run(arguments),
             Self::Bench(arguments) => bench::run(arguments),
             Self::Decode(arguments) => decode::run(arguments),
             Self::Inf(arguments) => inf::run(arguments),
@@ -85,7 +86,8 @@ impl Command {
             Self::Fuzz(arguments) => fuzz::run(arguments),
             Self::Tdr(arguments) => tdr::run(arguments),
             Self::Client(arguments) => client::run(arguments),
-        }
+        };
+        held.map(|held| if held { Outcome::Held } else { Outcome::Broken })
     }
 }
 
@@ -217,13 +219,14 @@ pub fn main() -> ExitCode {
             if images {
                 println!("images");
             }
-            Ok(true)
+            Ok(Outcome::Held)
         }
         false => command.run(),
     });
     match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+        Ok(Outcome::Held) => ExitCode::SUCCESS,
+        Ok(Outcome::Broken) => ExitCode::from(1),
+        Ok(Outcome::NotJudged) => ExitCode::from(3),
         Err(error) => {
             eprintln!("fencepost: {error:#}");
             ExitCode::from(2)

@@ -175,7 +175,7 @@ impl Pair {
             {
                 let _inside = ours.process.enter();
                 let handle = std::ptr::with_exposed_provenance_mut(handle);
-                if u64::from(round).is_multiple_of(2) {
+                if round.is_multiple_of(2) {
                     theirs.close(handle);
                     ours.destroy_fence(fence.handle)?;
                 } else {

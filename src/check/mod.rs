@@ -1,0 +1,175 @@
+//! The model's verdict on a driver that it knows nothing of: start, what any driver must be able to do, stop.
+//!
+//! A verdict is worth what was reached: a driver that breaks no rule because next to nothing of it ran is not judged
+//! ([`Outcome`]).
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod.rs` | from the image to the verdict |
+//! | `outcome.rs` | what a verdict is, and what must be reached for one |
+//! | `exercise.rs` | processes that use an adapter without the driver's private data |
+//! | `services.rs` | what services of Windows are for |
+
+mod exercise;
+mod outcome;
+mod services;
+
+pub use outcome::{Outcome, Reach};
+
+use crate::dump::{self, Moment};
+use crate::setting::{self, Assignment};
+use anyhow::{Context, Result};
+use dxgkrnl_model::adapter::StartError;
+use dxgkrnl_model::driver::{Driver, DriverError};
+use dxgkrnl_model::os::Os;
+use dxgkrnl_model::personality::{Personality, Windows};
+use dxgkrnl_model::report::Report;
+use exercise::exercise;
+use nt_model::LoadError;
+use outcome::Gap;
+use serde::Serialize;
+
+/// A rule and what came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// Its name.
+    pub name: &'static str,
+    /// The document that says so.
+    pub source: &'static str,
+    /// `held`, `broken` or `not reached`.
+    pub status: &'static str,
+    /// How often it was broken.
+    pub count: u64,
+    /// What was found, for a broken rule; what the rule says, for the others.
+    pub detail: String,
+}
+
+/// What was done with the driver, and what came of it.
+pub struct Checked {
+    /// The verdict.
+    pub outcome: Outcome,
+    /// Why the driver is not judged, or what of it is not, a sentence each.
+    pub unjudged: Vec<String>,
+    /// What was reached.
+    pub reached: Vec<Reach>,
+    /// Functions that the driver has registered, and that were never called.
+    pub never_called: Vec<&'static str>,
+    /// How many functions the driver has registered.
+    pub registered: usize,
+    /// Services that the driver imports and the model lacks, each with what it is for.
+    pub missing: Vec<String>,
+    /// Every rule, in the model's order.
+    pub rules: Vec<Verdict>,
+    /// Steps that the driver took or refused, in words.
+    pub steps: Vec<String>,
+}
+
+/// The name that this project's driver was made under.
+const OURS: &str = "fencepost.sys";
+
+/// Returns whether the image says in its version resource that it was made as this project's driver. A copy under
+/// another name says it, too; a driver of another project does not, whatever its file is called.
+pub fn is_ours(image: &[u8]) -> bool {
+    let wide = |text: &str| text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect::<Vec<_>>();
+    let (key, value) = (wide("OriginalFilename"), wide(OURS));
+    let Some(at) = image.windows(key.len()).position(|bytes| bytes == key) else { return false };
+    // The value begins at a multiple of 4 bytes behind the key.
+    let behind = &image[at + key.len()..];
+    behind.starts_with(&value) || behind.get(2..).is_some_and(|behind| behind.starts_with(&value))
+}
+
+/// Loads the driver on this Windows, starts an adapter with it and these values under its registry key (for this
+/// project's own driver those of the service under the service's key, and the device of the class that the form wants),
+/// uses the adapter as far as is possible without the driver's private data, and stops it. `demanded`: what must be
+/// reached besides an open adapter. `say` gets what is to be known before the driver runs, a line each.
+///
+/// # Errors
+/// When the file is no driver image that can be loaded, or the model's start transcript is not understood. What the
+/// driver does wrong, and what the model lacks, is a verdict and not an error.
+pub fn check(
+    name: &str,
+    bytes: Vec<u8>,
+    settings: &[Assignment],
+    windows: Windows,
+    demanded: &[Reach],
+    say: &dyn Fn(&str),
+) -> Result<Checked> {
+    let mut personality = Personality::collecting();
+    windows.apply(&mut personality);
+    let os = Os::boot(personality).context("the start transcript is not understood")?;
+    dump::watch(&os);
+    let mut steps = Vec::new();
+    // The service of this project's driver has one name, whatever the file's is.
+    let (name, config) = if is_ours(&bytes) {
+        setting::set_service(&os, settings);
+        (OURS, setting::adapter_of_ours(settings))
+    } else {
+        (name, setting::adapter(settings))
+    };
+    let mut gaps = Vec::new();
+    let (mut missing, mut reached, mut slots) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut known, mut refused) = (None, false);
+    match os.load_driver(&Driver::Image(name.to_owned(), bytes)) {
+        Ok(driver) => {
+            missing = driver.image().map(|image| image.missing_imports()).unwrap_or_default();
+            missing.iter_mut().for_each(|import| *import = services::with_purpose(import));
+            missing.iter().for_each(|import| say(&format!("the model lacks {import}")));
+            slots = driver.slots();
+            let (adapter, started) = os.try_adapter(&driver, config);
+            steps.extend(adapter.transcript().iter().map(|line| format!("{}: {}", line.step, line.answer)));
+            match started {
+                Ok(()) => reached = exercise(&os, &adapter, &mut steps),
+                Err(error) => {
+                    steps.push(format!("the adapter does not start: {error:#}"));
+                    refused = matches!(error, StartError::Refused { .. } | StartError::Links { .. });
+                    if let StartError::Driver { step, status } = error {
+                        gaps.push(Gap::Start { step, status });
+                    }
+                }
+            }
+            known = Some(adapter);
+        }
+        Err(DriverError::Image(LoadError::UnknownImports(unknown))) => {
+            missing = unknown.iter().map(|import| services::with_purpose(import)).collect();
+            missing.iter().for_each(|import| say(&format!("the model lacks {import}, and knows it of no Windows")));
+            gaps.push(Gap::Imports(missing.len()));
+        }
+        Err(DriverError::Image(error)) => {
+            return Err(anyhow::Error::new(error).context(format!("{name} cannot be loaded")));
+        }
+        Err(error) => {
+            steps.push(format!("the driver does not load: {error:#}"));
+            gaps.push(Gap::Load(error.to_string()));
+        }
+    }
+    os.kernel().dump_moment(Moment::Ended, "the machine before it was shut down");
+    os.shut_down();
+    let report = os.report();
+    let violations = os.kernel().rules.violations();
+    let found = |name| violations.iter().find(|v| v.rule.name == name).map(ToString::to_string);
+    let rules = verdicts(&report, &found);
+    let calls = known.map(|adapter| adapter.ddi_calls()).unwrap_or_default();
+    // The last function is called when the adapter is gone.
+    let is_called = |slot: &&str| calls.contains_key(*slot) || *slot == "DxgkDdiUnload";
+    let never_called: Vec<_> = slots.iter().copied().filter(|slot| !is_called(slot)).collect();
+    let (outcome, unjudged) = outcome::judge(&rules, refused, &gaps, &reached, demanded);
+    Ok(Checked { outcome, unjudged, reached, never_called, registered: slots.len(), missing, rules, steps })
+}
+
+fn verdicts(report: &Report, found: &dyn Fn(&'static str) -> Option<String>) -> Vec<Verdict> {
+    report
+        .rules
+        .iter()
+        .map(|rule| {
+            let status = match (rule.broken, rule.evaluations) {
+                (0, 0) => "not reached",
+                (0, _) => "held",
+                _ => "broken",
+            };
+            let name = rule.rule.name;
+            let detail = if status == "broken" { found(name) } else { None };
+            let detail = detail.unwrap_or_else(|| rule.rule.title.to_owned());
+            Verdict { name, source: rule.rule.source, status, count: rule.broken, detail }
+        })
+        .collect()
+}

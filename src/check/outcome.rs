@@ -1,0 +1,140 @@
+//! What a verdict is, and what must be reached for one.
+
+use super::Verdict;
+use clap::ValueEnum;
+use serde::Serialize;
+use wddm_abi::NTSTATUS;
+
+/// What a check comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// No rule is broken, and all that was demanded was reached.
+    Held,
+    /// A rule is broken, or the start was refused as Windows refuses it.
+    Broken,
+    /// No rule is broken, and the model cannot tell: it lacks something that the driver wants, the driver did not start,
+    /// or something that was demanded was not reached.
+    NotJudged,
+}
+
+/// What of a driver a check may reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reach {
+    /// A process has opened the adapter: always demanded
+    Open,
+    /// The driver has made a device for a process
+    Device,
+    /// The driver has made a context for a process, without private data
+    Context,
+    /// A command buffer of a process was with the driver, and has ended
+    Submit,
+    /// The driver has built paging buffers
+    Paging,
+}
+
+impl Reach {
+    fn title(self) -> &'static str {
+        match self {
+            Self::Open => "no process could open the adapter",
+            Self::Device => "no device was made for a process",
+            Self::Context => "no context was made for a process",
+            Self::Submit => "no command buffer of a process has run",
+            Self::Paging => "the driver has built no paging buffer",
+        }
+    }
+}
+
+/// What keeps the model from judging, which is not counted against the driver.
+#[derive(Debug)]
+pub(super) enum Gap {
+    /// So many imports are unknown.
+    Imports(usize),
+    /// The driver did not load, and why.
+    Load(String),
+    /// The driver refused its start.
+    Start {
+        /// The function or query.
+        step: String,
+        /// What it returned.
+        status: NTSTATUS,
+    },
+}
+
+impl Gap {
+    fn title(&self) -> String {
+        match self {
+            Self::Imports(count) => format!("it imports {count} services that the model does not know"),
+            Self::Load(why) => format!("it does not load: {why}"),
+            Self::Start { step, status } => {
+                format!("it refuses its start, perhaps for hardware that the model lacks: {step} returned {status:?}")
+            }
+        }
+    }
+}
+
+/// The rule of a call at a service that the model lacks: nothing that the driver has done wrong.
+const LACKING: &str = "NT-IMPORT";
+
+/// The verdict, and why it is none or what it leaves out, a sentence each. `refused`: the start was refused as Windows
+/// refuses it.
+pub(super) fn judge(
+    rules: &[Verdict],
+    refused: bool,
+    gaps: &[Gap],
+    reached: &[Reach],
+    demanded: &[Reach],
+) -> (Outcome, Vec<String>) {
+    let broken = |verdict: &&Verdict| verdict.status == "broken";
+    let mut unjudged: Vec<_> = gaps.iter().map(Gap::title).collect();
+    let lacking = rules.iter().filter(broken).find(|verdict| verdict.name == LACKING);
+    unjudged.extend(lacking.map(|_| "it calls a service that the model lacks".to_owned()));
+    if gaps.is_empty() && !refused {
+        let all = Reach::value_variants().iter().filter(|step| **step == Reach::Open || demanded.contains(step));
+        unjudged.extend(all.filter(|step| !reached.contains(step)).map(|step| step.title().to_owned()));
+    }
+    let outcome = match rules.iter().filter(broken).any(|verdict| verdict.name != LACKING) || refused {
+        true => Outcome::Broken,
+        false if unjudged.is_empty() => Outcome::Held,
+        false => Outcome::NotJudged,
+    };
+    (outcome, unjudged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(name: &'static str, status: &'static str) -> Verdict {
+        Verdict { name, source: "", status, count: 1, detail: String::new() }
+    }
+
+    #[test]
+    fn held_needs_what_is_demanded() {
+        let held = [verdict("A", "held")];
+        let judged =
+            |rules: &[Verdict], reached: &[Reach], demanded: &[Reach]| judge(rules, false, &[], reached, demanded);
+        assert_eq!(judged(&held, &[Reach::Open], &[]), (Outcome::Held, Vec::new()));
+        let (outcome, why) = judged(&held, &[], &[]);
+        assert_eq!((outcome, why.len()), (Outcome::NotJudged, 1));
+        let (outcome, why) =
+            judged(&held, &[Reach::Open, Reach::Device], &[Reach::Device, Reach::Submit, Reach::Paging]);
+        assert_eq!(outcome, Outcome::NotJudged);
+        assert_eq!(why, [Reach::Submit.title(), Reach::Paging.title()]);
+        // What is broken is broken, however little was reached.
+        assert_eq!(judged(&[verdict("A", "broken")], &[], &[]).0, Outcome::Broken);
+    }
+
+    #[test]
+    fn what_the_model_lacks_is_not_the_drivers_fault() {
+        let lacks = [verdict(LACKING, "broken"), verdict("A", "held")];
+        assert_eq!(judge(&lacks, false, &[], &[Reach::Open], &[]).0, Outcome::NotJudged);
+        let both = [verdict(LACKING, "broken"), verdict("A", "broken")];
+        assert_eq!(judge(&both, false, &[], &[Reach::Open], &[]).0, Outcome::Broken);
+        let start = Gap::Start { step: "DxgkDdiStartDevice".to_owned(), status: NTSTATUS(-1) };
+        let (outcome, why) = judge(&[], false, &[start], &[], &[Reach::Submit]);
+        assert_eq!((outcome, why.len()), (Outcome::NotJudged, 1), "{why:?}");
+        assert_eq!(judge(&[], true, &[], &[], &[]).0, Outcome::Broken);
+    }
+}
