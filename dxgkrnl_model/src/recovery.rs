@@ -485,15 +485,16 @@ pub(crate) fn pass(adapter: &Adapter, gate: Option<&Gate>) {
     }
 }
 
-/// Between two steps of the reset of a node's engine, on whatever thread that is: where it is the scheduler's worker,
-/// other nodes get their work, also while the reset stops at a gate.
+/// Between two steps of the reset of an engine, on whatever thread that is: where it is the scheduler's worker, other
+/// nodes get their work, also while the reset stops at a gate. `but`: the node that is reset, and those that it takes
+/// along, which get nothing.
 ///
 /// Source: article tdr-changes-in-windows-8: each node is scheduled by itself, and the interrupts of the engine that
 /// timed out alone are ignored.
-fn between(adapter: &Arc<Adapter>, node: u32, gate: Option<&Gate>) {
+fn between(adapter: &Arc<Adapter>, but: &[u32], gate: Option<&Gate>) {
     let beside = || {
         if watchdog::is_worker() {
-            adapter.scheduler.pump_beside(adapter, node);
+            adapter.scheduler.pump_beside(adapter, but);
         }
     };
     beside();
