@@ -338,6 +338,16 @@ impl Device {
         self.fail_marked();
     }
 
+    /// As [`fail`](Self::fail), for callers inside a recovery: the state is noted at once. What follows from it may
+    /// want a recovery of its own, and is left to the scheduler's worker.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn fail_later(self: &Arc<Self>, state: DeviceState) {
+        self.mark_failed(state);
+        let device = self.clone();
+        self.adapter().scheduler.defer(self.adapter(), Box::new(move |_| device.fail_marked()));
+    }
+
     /// What follows from the error state; once.
     ///
     /// IRQL: PASSIVE_LEVEL.

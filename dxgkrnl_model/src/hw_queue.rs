@@ -350,6 +350,7 @@ impl HwQueue {
         let has_room = || {
             let reset = adapter.tdr.is_resetting(self.context.node());
             !reset
+                && self.context.device().usable().is_ok()
                 && !self.context.is_suspended()
                 && !self.context.is_suspending()
                 && self.flights.lock().len() < limit
@@ -431,7 +432,8 @@ impl HwQueue {
         if !status.is_success() {
             self.flights.lock().retain(|flight| flight.progress != submission.progress);
             self.commands.completed(adapter.kernel());
-            self.context.device().fail(DeviceState::DmaFault);
+            // Perhaps between two steps of another node's reset.
+            self.context.device().fail_later(DeviceState::DmaFault);
         }
     }
 
