@@ -49,8 +49,9 @@ pub(crate) fn await_suspension(adapter: &Arc<Adapter>, context: &Arc<HwContext>)
     }
 }
 
-/// Takes the packets of contexts off the packet nodes, to which none is handed in meanwhile: they are preempted, and an
-/// engine that owes the answer for TdrDelay is reset. Paging goes on.
+/// Takes the packets of contexts off the packet nodes, to which none is handed in meanwhile: they are preempted, and
+/// (where TDR is on) an engine that owes the answer for TdrDelay is reset. Returns when no context has a packet with the
+/// driver; where TDR is off, TdrDelay later at the latest. Paging goes on.
 ///
 /// IRQL: PASSIVE_LEVEL; not on the worker, from which on [`Sleep::rests`](crate::power::Sleep::rests) holds.
 pub(crate) fn take_packets_off(adapter: &Arc<Adapter>) {
@@ -59,19 +60,27 @@ pub(crate) fn take_packets_off(adapter: &Arc<Adapter>) {
     }
     let kernel = adapter.kernel();
     for node in adapter.scheduler.nodes().into_iter().filter(|node| !node.is_hardware_scheduled) {
-        // What the worker has begun to hand in is with the driver by then.
-        let asked = node.clone();
-        on_worker(adapter, move |adapter| {
-            if !asked.packet.is_off() {
-                asked.packet.preempt(adapter);
+        loop {
+            // What the worker has begun to hand in is with the driver by then.
+            let asked = node.clone();
+            on_worker(adapter, move |adapter| {
+                if !asked.packet.is_off() {
+                    asked.packet.preempt(adapter);
+                }
+            });
+            let deadline = kernel.now() + adapter.personality().tdr.delay;
+            let is_over = || (node.packet.is_off() || !adapter.is_working()).then_some(());
+            let is_off = node.packet.changed.wait_for(kernel, Some(deadline), is_over).is_some();
+            if is_off || !adapter.personality().tdr.enabled || kernel.rules.is_stopped() {
+                break;
             }
-        });
-        let deadline = kernel.now() + adapter.personality().tdr.delay;
-        let is_over = || (node.packet.is_off() || !adapter.is_working()).then_some(());
-        node.packet.changed.wait_for(kernel, Some(deadline), is_over);
-        if !node.packet.is_off() && adapter.is_working() && adapter.personality().tdr.enabled {
+            // A node that was found empty has another TdrDelay for its answer.
             let late = node.clone();
-            on_worker(adapter, move |adapter| packet::recover(adapter, &late, Reason::Preemption));
+            on_worker(adapter, move |adapter| {
+                if !late.packet.is_off() {
+                    packet::recover(adapter, &late, Reason::Preemption);
+                }
+            });
         }
     }
 }
