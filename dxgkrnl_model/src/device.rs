@@ -397,8 +397,8 @@ impl Device {
     }
 
     /// Waits until everything that was submitted is done, or the device is in an error state, at `until` at the latest.
-    /// Where a queue is not done by then, or none has made progress for one to two TdrDelays, the device goes on as that
-    /// of a process that is terminated: what runs is taken off before anything is destroyed.
+    /// Where a queue is not done by then, or none has made progress for one to two TdrDelays, the device goes on as
+    /// that of a process that is terminated: what runs is taken off before anything is destroyed.
     ///
     /// Source: article user-mode-work-submission, Abnormal process termination. Chosen: that this follows.
     ///

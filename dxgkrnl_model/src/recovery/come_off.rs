@@ -50,8 +50,8 @@ pub(crate) fn await_suspension(adapter: &Arc<Adapter>, context: &Arc<HwContext>)
 }
 
 /// Takes the packets of contexts off the packet nodes, to which none is handed in meanwhile: they are preempted, and
-/// (where TDR is on) an engine that owes the answer for TdrDelay is reset. Returns when no context has a packet with the
-/// driver; where TDR is off, TdrDelay later at the latest. Paging goes on.
+/// (where TDR is on) an engine that owes the answer for TdrDelay is reset. Returns when no context has a packet with
+/// the driver; where TDR is off, TdrDelay later at the latest. Paging goes on.
 ///
 /// IRQL: PASSIVE_LEVEL; not on the worker, from which on [`Sleep::rests`](crate::power::Sleep::rests) holds.
 pub(crate) fn take_packets_off(adapter: &Arc<Adapter>) {

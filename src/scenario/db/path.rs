@@ -201,9 +201,9 @@ fn pages(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// Work that takes twice TdrDelay, and shows progress ten times in each: of a queue that ends by itself, and of a device
-/// that ends, in which another queue waits for the end of that work and for half a TdrDelay more. The end of a device
-/// waits for its queues in the order in which they were made.
+/// Work that takes twice TdrDelay, and shows progress ten times in each: of a queue that ends by itself, and of a
+/// device that ends, in which another queue waits for the end of that work and for half a TdrDelay more. The end of a
+/// device waits for its queues in the order in which they were made.
 fn goes_on(stage: &Stage) -> Played {
     work_goes_on(stage, None).context("the queue")?;
     for waits_first in [false, true] {
