@@ -22,7 +22,7 @@ use crate::fence::monitored::MonitoredFence;
 use crate::fence::native::{FenceOnAdapter, LocalFence, NativeFence};
 use crate::handle::{KernelHandle, KernelObject};
 use crate::hw_context::HwContext;
-use crate::hw_queue::HwQueue;
+use crate::hw_queue::Standstill;
 use crate::memory::allocation::OpenAllocation;
 use crate::process::{ProcessAdapter, judge_destroy};
 use crate::rules::paging::{OBJECT_HANDLE, OBJECT_STATUS};
@@ -338,6 +338,16 @@ impl Device {
         self.fail_marked();
     }
 
+    /// As [`fail`](Self::fail), for callers inside a recovery: the state is noted at once. What follows from it may
+    /// want a recovery of its own, and is left to the scheduler's worker.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn fail_later(self: &Arc<Self>, state: DeviceState) {
+        self.mark_failed(state);
+        let device = self.clone();
+        self.adapter().scheduler.defer(self.adapter(), Box::new(move |_| device.fail_marked()));
+    }
+
     /// What follows from the error state; once.
     ///
     /// IRQL: PASSIVE_LEVEL.
@@ -387,20 +397,19 @@ impl Device {
     }
 
     /// Waits until everything that was submitted is done, or the device is in an error state, at `until` at the latest.
-    /// Where a queue is not done by then, or has made no progress for too long, the device goes on as that of a process
-    /// that is terminated: what runs is taken off before anything is destroyed.
+    /// Where a queue is not done by then, or none has made progress for one to two TdrDelays, the device goes on as
+    /// that of a process that is terminated: what runs is taken off before anything is destroyed.
     ///
     /// Source: article user-mode-work-submission, Abnormal process termination. Chosen: that this follows.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn drain(self: &Arc<Self>, until: Ticks) {
-        let began = self.adapter().kernel().now();
         let contexts = self.hw_contexts();
-        let with_progress = |queue: Arc<HwQueue>| (queue.progress().value(), queue);
-        let queues: Vec<_> = contexts.iter().flat_map(|context| context.queues()).map(with_progress).collect();
+        let queues = contexts.iter().flat_map(|context| context.queues()).collect();
+        let mut standstill = Standstill::begin(self.adapter().kernel(), queues);
         let mut is_done = true;
-        for (before, queue) in queues {
-            is_done &= queue.drain((began, before), until);
+        for queue in standstill.queues() {
+            is_done &= queue.drain(&mut standstill, until);
         }
         if !is_done {
             self.fail(DeviceState::Stopped);

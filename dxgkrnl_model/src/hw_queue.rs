@@ -114,6 +114,43 @@ pub(crate) struct HwQueue {
     process: Weak<ProcessInner>,
 }
 
+/// Since when queues whose work an end waits for have made no progress. Queues of one device may wait for each other.
+pub(crate) struct Standstill {
+    since: Ticks,
+    /// The sum of their progress then.
+    seen: u64,
+    of: Vec<Arc<HwQueue>>,
+}
+
+impl Standstill {
+    /// Begins now.
+    pub(crate) fn begin(kernel: &Machine, of: Vec<Arc<HwQueue>>) -> Self {
+        let mut begun = Self { since: kernel.now(), seen: 0, of };
+        begun.seen = begun.progress();
+        begun
+    }
+
+    /// The queues.
+    pub(crate) fn queues(&self) -> Vec<Arc<HwQueue>> {
+        self.of.clone()
+    }
+
+    /// User mode may have written whatever values: their sum wraps.
+    fn progress(&self) -> u64 {
+        self.of.iter().fold(0, |sum, queue| sum.wrapping_add(queue.progress.value()))
+    }
+
+    /// Returns whether one of the queues has made progress since the last look: no time has passed without it then.
+    fn look(&mut self, kernel: &Machine) -> bool {
+        let progress = self.progress();
+        let moved = progress != self.seen;
+        if moved {
+            (self.since, self.seen) = (kernel.now(), progress);
+        }
+        moved
+    }
+}
+
 /// TdrDelays for which kernel-mode work that is destroyed may make no progress: within these the timeout's detection
 /// says what comes of its engine.
 pub(crate) const STANDSTILL: Ticks = 5;
@@ -350,6 +387,7 @@ impl HwQueue {
         let has_room = || {
             let reset = adapter.tdr.is_resetting(self.context.node());
             !reset
+                && self.context.device().usable().is_ok()
                 && !self.context.is_suspended()
                 && !self.context.is_suspending()
                 && self.flights.lock().len() < limit
@@ -431,20 +469,21 @@ impl HwQueue {
         if !status.is_success() {
             self.flights.lock().retain(|flight| flight.progress != submission.progress);
             self.commands.completed(adapter.kernel());
-            self.context.device().fail(DeviceState::DmaFault);
+            // Perhaps between two steps of another node's reset.
+            self.context.device().fail_later(DeviceState::DmaFault);
         }
     }
 
     /// Waits until everything that was queued is done, or the device fails. Doorbells go first. Of a user-mode queue
-    /// the last queued value is user mode's word; where the progress stands still for TdrDelay since the end `began` or
-    /// since it moved last, the rest was never published, or waits for ever, and is given up; so is what is not done at
-    /// `until`. `before`: the progress when the end began. Returns whether everything is done.
+    /// the last queued value is user mode's word; where none of the queues of `standstill` has made progress for one to
+    /// two TdrDelays, the rest was never published, or waits for ever, and is given up; so is what is not done at
+    /// `until`. Returns whether everything is done.
     ///
     /// Chosen: no page says how long `D3DKMTDestroyHwQueue` and `D3DKMTDestroyDevice` wait for work whose engine
     /// answers.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn drain(self: &Arc<Self>, (began, before): (Ticks, u64), until: Ticks) -> bool {
+    pub(crate) fn drain(self: &Arc<Self>, standstill: &mut Standstill, until: Ticks) -> bool {
         let adapter = self.adapter();
         let delay = adapter.personality().tdr.delay;
         for doorbell in self.doorbells() {
@@ -457,19 +496,19 @@ impl HwQueue {
             let wait = wait_for(adapter.kernel(), &fences, false, Target::Thread(Signal::new()));
             let is_over = || wait.is_over() || self.context.device().usable().is_err() || !adapter.is_working();
             let kernel = adapter.kernel();
-            let (mut since, mut before, mut is_done) = (began, before, true);
+            let mut is_done = true;
+            // What this one waits for may have gone on while another one was waited for.
+            standstill.look(kernel);
             while let Some(signal) = wait.signal() {
-                let deadline = (since + delay).min(until);
+                let deadline = (standstill.since + delay).min(until);
                 let over = signal.wait_for(kernel, Some(deadline), || is_over().then_some(()));
                 if over.is_some() || kernel.rules.is_stopped() {
                     break;
                 }
-                let progress = self.progress.value();
-                if kernel.now() >= until || progress == before {
+                if kernel.now() >= until || !standstill.look(kernel) {
                     is_done = false;
                     break;
                 }
-                (since, before) = (kernel.now(), progress);
             }
             crate::fence::cancel(adapter.kernel(), &fences, &wait);
             is_done

@@ -20,6 +20,7 @@
 //! | `dependents.rs` | nodes that the reset of another takes along |
 //! | `hw_engine.rs` | hardware-scheduled nodes: the reset of an engine |
 //! | `adapter.rs` | the reset of the adapter |
+//! | `come_off.rs` | work that is to come off its engine outside the watch |
 //! | `collect.rs` | debug information |
 //! | `lockout.rs` | processes that hang engines again and again |
 //! | `watchdog.rs` | calls of the scheduler in which the driver stays |
@@ -29,6 +30,7 @@
 
 pub(crate) mod adapter;
 pub(crate) mod collect;
+mod come_off;
 mod dependents;
 mod hw_engine;
 mod journal;
@@ -43,6 +45,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use nt_model::sched::Ticks;
 use wddm_abi::DXGK_SCHEDULING_LOG_CONTEXT_STATE;
 
+pub(crate) use self::come_off::{await_suspension, take_packets_off};
 use self::steps::Reason;
 use crate::adapter::Adapter;
 use crate::fence::native::FenceOnAdapter;
@@ -50,9 +53,8 @@ use crate::hw_context::{HwContext, Suspend};
 use crate::hw_queue::HwQueue;
 use crate::personality::{Departure, Gate};
 use crate::rules::fence::NF_LOST;
-use crate::rules::queue::SUSPEND_ACK;
 use crate::rules::tdr::HW_STALL;
-use crate::sync::{Admission, Gate as Alone, Lock, Rank, Signal};
+use crate::sync::{Admission, Gate as Alone, Lock, Rank};
 
 /// Until the next look at a context whose engine another thread is resetting: a millisecond.
 const SOON: Ticks = 10_000;
@@ -456,26 +458,10 @@ fn resume_acknowledged(adapter: &Arc<Adapter>) {
 ///
 /// IRQL: PASSIVE_LEVEL; not on the worker.
 pub(crate) fn force(adapter: &Arc<Adapter>, node: Option<u32>) {
-    on_worker(adapter, move |adapter| match node {
+    come_off::on_worker(adapter, move |adapter| match node {
         Some(node) => reset_wanted(adapter, node, Reason::ForcedEngine),
         None => adapter::run(adapter, Reason::Forced),
     });
-}
-
-/// Lets the worker do something. Returns when that is over, or the adapter stops.
-///
-/// IRQL: PASSIVE_LEVEL; not on the worker.
-fn on_worker(adapter: &Arc<Adapter>, work: impl FnOnce(&Arc<Adapter>) + Send + 'static) {
-    let done = Arc::new((AtomicBool::new(false), Signal::new()));
-    let told = done.clone();
-    let work = move |adapter: &Arc<Adapter>| {
-        work(adapter);
-        told.0.store(true, Ordering::Release);
-        told.1.notify(adapter.kernel());
-    };
-    adapter.scheduler.defer(adapter, Box::new(work));
-    let over = || (done.0.load(Ordering::Acquire) || !adapter.is_working()).then_some(());
-    done.1.wait_for(adapter.kernel(), None, over);
 }
 
 /// Stops at a gate, where there is one.
@@ -485,78 +471,22 @@ pub(crate) fn pass(adapter: &Adapter, gate: Option<&Gate>) {
     }
 }
 
-/// Between two steps of the reset of a node's engine, on whatever thread that is: where it is the scheduler's worker,
-/// other nodes get their work, also while the reset stops at a gate.
+/// Between two steps of the reset of an engine, on whatever thread that is: where it is the scheduler's worker, other
+/// nodes get their work, also while the reset stops at a gate. `but`: the node that is reset, and those that it takes
+/// along, which get nothing.
 ///
 /// Source: article tdr-changes-in-windows-8: each node is scheduled by itself, and the interrupts of the engine that
 /// timed out alone are ignored.
-fn between(adapter: &Arc<Adapter>, node: u32, gate: Option<&Gate>) {
+fn between(adapter: &Arc<Adapter>, but: &[u32], gate: Option<&Gate>) {
     let beside = || {
         if watchdog::is_worker() {
-            adapter.scheduler.pump_beside(adapter, node);
+            adapter.scheduler.pump_beside(adapter, but);
         }
     };
     beside();
     if let Some(gate) = gate {
         gate.pass_meanwhile(adapter.kernel(), beside);
     }
-}
-
-/// Waits for an acknowledgement outside the watch; an engine that owes it for TdrDelay is reset.
-///
-/// IRQL: PASSIVE_LEVEL.
-pub(crate) fn await_suspension(adapter: &Arc<Adapter>, context: &Arc<HwContext>) {
-    let kernel = adapter.kernel();
-    let deadline = kernel.now() + adapter.personality().tdr.delay;
-    context
-        .changed
-        .wait_for(kernel, Some(deadline), || (!context.is_suspending() || !adapter.is_working()).then_some(()));
-    if adapter.is_working() {
-        let acknowledged = !context.is_suspending();
-        // An engine that hangs may owe it; one that has nothing to do may not.
-        adapter.rules().check(&SUSPEND_ACK, acknowledged || !is_idle(adapter, context.node()), || {
-            format!("node {} has nothing to do and did not acknowledge a suspension", context.node())
-        });
-    }
-    if context.is_suspending() && adapter.is_working() && adapter.personality().tdr.enabled {
-        hw_engine::recover(adapter, context.node(), std::slice::from_ref(context), Reason::Suspension);
-    }
-}
-
-/// Takes the packets of contexts off the packet nodes, to which none is handed in meanwhile: they are preempted, and an
-/// engine that owes the answer for TdrDelay is reset. Paging goes on.
-///
-/// IRQL: PASSIVE_LEVEL; not on the worker, from which on [`Sleep::rests`](crate::power::Sleep::rests) holds.
-pub(crate) fn take_packets_off(adapter: &Arc<Adapter>) {
-    if adapter.personality().departs(Departure::SleepsAmidPackets) {
-        return;
-    }
-    let kernel = adapter.kernel();
-    for node in adapter.scheduler.nodes().into_iter().filter(|node| !node.is_hardware_scheduled) {
-        // What the worker has begun to hand in is with the driver by then.
-        let asked = node.clone();
-        on_worker(adapter, move |adapter| {
-            if !asked.packet.is_off() {
-                asked.packet.preempt(adapter);
-            }
-        });
-        let deadline = kernel.now() + adapter.personality().tdr.delay;
-        let is_over = || (node.packet.is_off() || !adapter.is_working()).then_some(());
-        node.packet.changed.wait_for(kernel, Some(deadline), is_over);
-        if !node.packet.is_off() && adapter.is_working() && adapter.personality().tdr.enabled {
-            let late = node.clone();
-            on_worker(adapter, move |adapter| packet::recover(adapter, &late, Reason::Preemption));
-        }
-    }
-}
-
-/// Whether every queue of a node is done with what was queued.
-fn is_idle(adapter: &Adapter, node: u32) -> bool {
-    let queues = adapter.scheduler.queues();
-    queues
-        .iter()
-        .filter(|queue| queue.context().node() == node)
-        .all(|queue| queue.progress().value() >= queue.last_queued())
 }
 
 /// The driver, a fault or user mode asks for a reset of the engine, or of the adapter.

@@ -347,28 +347,28 @@ impl VidSch {
         self.queues().iter().filter(|queue| queue.context().node() == node).map(|queue| queue.unfinished()).sum()
     }
 
-    /// Hands over work of the nodes but for one that is being reset, between the steps of that.
+    /// Hands over work of the nodes but for those that a reset is about, by their ordinals, between its steps.
     ///
     /// IRQL: PASSIVE_LEVEL; on the worker.
-    pub(crate) fn pump_beside(&self, adapter: &Arc<Adapter>, node: u32) {
+    pub(crate) fn pump_beside(&self, adapter: &Arc<Adapter>, but: &[u32]) {
         if !adapter.personality().departs(Departure::StopsBesideResets) {
-            self.pump_but(adapter, Some(node));
+            self.pump_but(adapter, but);
         }
     }
 
     fn pump(&self, adapter: &Arc<Adapter>) {
-        self.pump_but(adapter, None);
+        self.pump_but(adapter, &[]);
     }
 
-    /// Hands over work of every node but for one.
-    fn pump_but(&self, adapter: &Arc<Adapter>, but: Option<u32>) {
-        for node in self.nodes().into_iter().filter(|node| Some(node.ordinal) != but) {
+    /// Hands over work of every node but for these.
+    fn pump_but(&self, adapter: &Arc<Adapter>, but: &[u32]) {
+        for node in self.nodes().into_iter().filter(|node| !but.contains(&node.ordinal)) {
             if !node.is_hardware_scheduled {
                 self.pump_packets(adapter, &node);
             }
         }
         let mut queues = self.queues();
-        queues.retain(|queue| Some(queue.context().node()) != but);
+        queues.retain(|queue| !but.contains(&queue.context().node()));
         if adapter.personality().packet_cap == PacketCap::Nodes && !queues.is_empty() {
             // The room of a node goes to another queue first each time.
             let first = self.turn.fetch_add(1, Ordering::Relaxed) % queues.len();
@@ -377,7 +377,7 @@ impl VidSch {
         for queue in queues {
             queue.pump(adapter);
         }
-        for context in adapter.hw_contexts().into_iter().filter(|context| Some(context.node()) != but) {
+        for context in adapter.hw_contexts().into_iter().filter(|context| !but.contains(&context.node())) {
             context.commands().pump(adapter, || false, |_| (), |_| ());
         }
     }

@@ -56,7 +56,7 @@ const NEEDS: &[Need] = &[
     ]),
     (1, "it makes hardware queues, or contexts for them", &[
         "TE-14", "TE-15", "TE-16", "TE-44", "TE-46", "TE-47", "TE-80", "TE-82", "TE-90", "TE-91",
-        "TE-92",
+        "TE-92", "TE-102",
         "DB-15", "DB-50", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19", "BI-51", "BI-44",
         "DB-56", "DB-57", "DB-58", "DB-59", "DB-60",
     ]),

@@ -480,6 +480,13 @@ pub(super) const CASES: &[Scenario] = &[
         play: amid::owner,
     },
     Scenario {
+        id: "TE-102",
+        title: "the driver refuses a packet beside a reset, whose device hangs another engine as well: both are reset",
+        source: "DDI page DxgkDdiSubmitCommandVirtual, return value; TDR changes in Windows 8 (a node is scheduled by \
+                itself)",
+        play: amid::refused,
+    },
+    Scenario {
         id: "TE-92",
         title: "another thread resets the adapter while a packet is about to be handed in: it comes behind the reset, \
                 or not at all",
@@ -527,8 +534,7 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-99",
-        title: "a packet runs as the device loses its power for longer than TdrDelay: it is taken off, rests, and goes on \
-                with all of TdrDelay",
+        title: "a packet runs as the device loses its power for longer than TdrDelay: it is taken off, rests, and goes on",
         source: "Timeout detection and recovery, TdrDelay; DxgkDdiSetPowerState (that packets are preempted in front of \
                 it, and that time without power does not count, is inferred)",
         play: amid::packets_rest,

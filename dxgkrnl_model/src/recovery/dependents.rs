@@ -85,6 +85,11 @@ impl Dependents {
         all
     }
 
+    /// The ordinals of all of them: they get nothing until the node is reset.
+    pub(super) fn ordinals(&self) -> Vec<u32> {
+        self.idle.iter().chain(&self.late).map(|other| other.node.ordinal).collect()
+    }
+
     /// The node is reset: what came off goes on.
     ///
     /// IRQL: PASSIVE_LEVEL.

@@ -62,7 +62,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     let guilty = collect::hw_engine(adapter, node, pending, reason);
     record.step(Step::DebugInfo(collect::ENGINE_TIMEOUT));
     let guilty = judge_guilty(adapter, node, guilty);
-    super::between(adapter, node, adapter.personality().gates.reset.as_ref());
+    super::between(adapter, &[node], adapter.personality().gates.reset.as_ref());
     let stuck: Vec<_> = adapter.hw_contexts().into_iter().filter(|context| is_stuck(context, node, late)).collect();
     let owed = late.iter().any(|context| context.is_suspending());
     let before = progress_of(adapter, node);
@@ -97,7 +97,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     let mut named = let_go || invalidated.iter().any(|context| is_among(context, &stuck));
     // Time in which an engine that was not stopped would show.
     adapter.kernel().delay_execution(SETTLE);
-    super::between(adapter, node, adapter.personality().gates.quiet.as_ref());
+    super::between(adapter, &[node], adapter.personality().gates.quiet.as_ref());
     adapter.kernel().flush_queued_dpcs();
     crate::interrupt::forget_node(adapter, node as usize);
     adapter.scheduling_logs.forgive(Some(node));

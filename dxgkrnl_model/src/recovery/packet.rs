@@ -174,14 +174,16 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     let guilty = collect::packet_engine(adapter, node.ordinal, &snapshot, reason);
     judge_guilty(adapter, node.ordinal, guilty);
     record.step(Step::DebugInfo(collect::ENGINE_TIMEOUT));
-    super::between(adapter, node.ordinal, adapter.personality().gates.reset.as_ref());
+    let mut taken = others.ordinals();
+    taken.push(node.ordinal);
+    super::between(adapter, &taken, adapter.personality().gates.reset.as_ref());
     let mut arguments = DXGKARG_RESETENGINE::zeroed();
     (arguments.NodeOrdinal, arguments.EngineOrdinal) = (node.place.node, node.place.engine);
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
     let returned = ddi::status(call_ddi!(adapter, DxgkDdiResetEngine(miniport, pointer)));
     let aborted = arguments.LastAbortedFenceId;
     record.step(Step::ResetEngine(returned, aborted));
-    super::between(adapter, node.ordinal, None);
+    super::between(adapter, &taken, None);
     if !returned.is_success() {
         if departs(Departure::EndsAtFailure) {
             let (lost, _) = node.packet.thaw(adapter, None);

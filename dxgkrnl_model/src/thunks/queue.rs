@@ -14,7 +14,7 @@ use super::{Call, DONE, INVALID, capture, thunks};
 use crate::doorbell::{Doorbell, PRIVATE_MAX, Request};
 use crate::handle::HandleType;
 use crate::hw_context::{HwContext, Way};
-use crate::hw_queue::{HwQueue, end_of_wait};
+use crate::hw_queue::{HwQueue, Standstill, end_of_wait};
 use crate::memory::allocation::OpenAllocation;
 use crate::personality::HwContexts;
 use crate::process::UserObject;
@@ -35,7 +35,8 @@ fn has_pair(call: &Call) -> Result<(), NTSTATUS> {
 /// Waits for the work of a queue that is destroyed by itself.
 fn drain(queue: &Arc<HwQueue>) {
     let adapter = queue.adapter();
-    queue.drain((adapter.kernel().now(), queue.progress().value()), end_of_wait(adapter));
+    let mut standstill = Standstill::begin(adapter.kernel(), vec![queue.clone()]);
+    queue.drain(&mut standstill, end_of_wait(adapter));
 }
 
 /// Waits for the queues of a hardware context and destroys it, them and their doorbells.

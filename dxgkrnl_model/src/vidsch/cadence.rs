@@ -278,13 +278,14 @@ impl VidSch {
     /// A buffer of each context in turn, as long as there is room.
     fn pump_contexts(&self, adapter: &Arc<Adapter>, node: &Node, limit: usize) {
         let waits = || !adapter.personality().departs(Departure::NewBeforePaging) && self.has_paging(node.ordinal);
+        let has_room = || !waits() && !adapter.power.sleep.rests() && node.packet.has_room(limit);
         loop {
             let mut submitted = false;
             for context in self.in_turn(node, None) {
                 let took = std::cell::Cell::new(false);
                 context.commands().pump(
                     adapter,
-                    || !took.get() && !waits() && !adapter.power.sleep.rests() && node.packet.has_room(limit),
+                    || !took.get() && context.device().usable().is_ok() && has_room(),
                     |submission| {
                         took.set(true);
                         let handed = node.packet.submit(adapter, &context, Load::Command(submission));

@@ -2,16 +2,16 @@
 
 use super::{CONNECTED, MODELS, NOTIFY, RETRY, RingQueue, Room, raw, store};
 use crate::scenario::rig::{Rig, until_idle};
+use crate::scenario::te::in_time::{Watch, in_time};
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
-use crate::schedstat::Schedstat;
 use anyhow::{Context, Result, ensure};
-use dxgkrnl_model::personality::{SECOND, SchedulingLogs};
+use dxgkrnl_model::personality::SchedulingLogs;
 use dxgkrnl_model::process::End;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Encoded, Indirect};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub(super) const CASES: &[Scenario] = &[
     Scenario {
@@ -28,7 +28,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "DB-76",
-        title: "the end of a queue waits for work that goes on, for longer than TdrDelay in all",
+        title: "the end of a queue waits for work that goes on, for longer than TdrDelay in all, and the end of a device \
+                for a queue that waits for another one meanwhile",
         source: "User-mode work submission, Normal process termination",
         play: goes_on,
     },
@@ -86,44 +87,24 @@ fn hot_path(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// Of an end, on a host that keeps no thread waiting for a processor: longer by far than the 30 times the TdrDelay of
-/// `quick_tdr` (0.2 s) for which an end waits in all, and not for ever.
-const BOUND: Duration = Duration::from_secs(15);
+/// TdrDelays for which an end takes at most whose queues stand still: two, and what the end itself takes. A queue is
+/// given up once.
+const STILL: u32 = 4;
+/// The same of an end whose queue moves for ever: the model waits for 30 in all.
+const BOUND: u32 = 34;
 /// Queues of a process that ends.
 const ENDING: usize = 20;
-/// Of an end whose queues stand still: longer than TdrDelay, and shorter than five of them. A queue is given up once.
-const STILL: Duration = Duration::from_millis(800);
 
-/// An end that is being timed.
-struct Timed {
-    begun: Instant,
-    before: BTreeMap<i32, Schedstat>,
-}
-
-impl Timed {
-    fn begin() -> Self {
-        Self { begun: Instant::now(), before: Schedstat::all() }
-    }
-
-    /// What it took, without the time for which threads of this process were ready to run and waited for a processor:
-    /// by so much what one hands on to the next may have come later.
-    fn took(&self) -> Duration {
-        let took = self.begun.elapsed();
-        let known = |thread| self.before.get(&thread).copied().unwrap_or_default().waited;
-        let kept = Schedstat::all().into_iter().map(|(thread, now)| now.waited.saturating_sub(known(thread))).sum();
-        took.saturating_sub(kept)
-    }
-
-    fn ends_within(&self, bound: Duration, what: &str) -> Played {
-        let took = self.took();
-        ensure!(took < bound, "the end of {what} took {took:?}, and {bound:?} is the bound");
-        Ok(())
-    }
+/// Checks that an end that began at `begun` took less than so many TdrDelays.
+fn ends_within(begun: Instant, watch: &Watch, delays: u32, what: &str) -> Played {
+    let (took, bound) = (begun.elapsed(), delays * watch.delay);
+    ensure!(took < bound, "the end of {what} took {took:?}, and {bound:?} is the bound");
+    Ok(())
 }
 
 fn never_reached(stage: &Stage) -> Played {
     for value in [2, 1 << 63, u64::MAX - 1, u64::MAX] {
-        let play = |scene: &Scene| {
+        let play = |scene: &Scene, watch: &Watch| {
             let good = raw(scene)?;
             let beside = Room::new(&good)?;
             let other = RingQueue::connected(scene, &beside, 0, 4096)?;
@@ -136,14 +117,14 @@ fn never_reached(stage: &Stage) -> Played {
                 queue.wait(scene, progress)?;
                 queue.tell(value)?;
             }
-            let timed = Timed::begin();
+            let begun = Instant::now();
             rooms[0].destroy_queue(queues[0].queue.handle).context("the queue")?;
-            timed.ends_within(STILL, "the queue")?;
+            ends_within(begun, watch, STILL, "the queue")?;
             let progress = other.submit_through(&[])?;
             other.wait(scene, progress)?;
-            let timed = Timed::begin();
+            let begun = Instant::now();
             bad.destroy_device(rooms[1].device).context("the device")?;
-            timed.ends_within(STILL, "the device")?;
+            ends_within(begun, watch, STILL, "the device")?;
             drop(queues);
             // Many, so that their ends would add up; the last one's progress moves for ever.
             let many: Vec<_> =
@@ -162,15 +143,16 @@ fn never_reached(stage: &Stage) -> Played {
             drop(many);
             let order = ["DxgkDdiSuspendContext", "DxgkDdiDestroyHwQueue"];
             let from = scene.journal(&order).len();
-            let timed = Timed::begin();
+            let begun = Instant::now();
             Arc::into_inner(bad.process).context("another owner of the process")?.end(End::Normal);
-            timed.ends_within(BOUND, "the process")?;
+            ends_within(begun, watch, BOUND, "the process")?;
             // What is not done is taken off the engine before it is destroyed.
             same("the first call of the end", scene.journal(&order).get(from).copied(), Some(order[0]))?;
             let progress = other.submit_through(&[])?;
             other.wait(scene, progress)
         };
-        stage.play(Setup::default().quick_tdr(), play).with_context(|| format!("last queued value {value:#x}"))?;
+        in_time(stage, || Setup::default().quick_tdr(), play)
+            .with_context(|| format!("last queued value {value:#x}"))?;
     }
     Ok(())
 }
@@ -219,29 +201,56 @@ fn pages(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// Work that takes twice TdrDelay, and shows progress ten times in each.
+/// Work that takes twice TdrDelay, and shows progress ten times in each: of a queue that ends by itself, and of a
+/// device that ends, in which another queue waits for the end of that work and for half a TdrDelay more. The end of a
+/// device waits for its queues in the order in which they were made.
 fn goes_on(stage: &Stage) -> Played {
+    work_goes_on(stage, None).context("the queue")?;
+    for waits_first in [false, true] {
+        work_goes_on(stage, Some(waits_first))
+            .with_context(|| format!("the device, whose first waits: {waits_first}"))?;
+    }
+    Ok(())
+}
+
+/// `waits_first`: the device ends, and the queue that waits for the other one was made first; `None`: the queue ends.
+fn work_goes_on(stage: &Stage, waits_first: Option<bool>) -> Played {
     const STEPS: u64 = 20;
-    stage.play(Setup::default().windows(|windows| windows.tdr.delay = SECOND), |scene| {
+    in_time(stage, Setup::default, |scene, watch| {
         let raw = raw(scene)?;
-        let room = Room::new(&raw)?;
-        let (gate, memory) = (raw.native_fence(room.device, 0)?, room.memory(scene, 4096)?);
-        let queue = RingQueue::connected(scene, &room, 0, 8192)?;
+        // What outlives the device.
+        let (room, kept) = (Room::new(&raw)?, Room::new(&raw)?);
+        let (gate, ended) = (raw.native_fence(kept.device, 0)?, raw.native_fence(kept.device, 0)?);
+        let memory = kept.memory(scene, 4096)?;
+        let first = RingQueue::connected(scene, &room, 0, 8192)?;
+        let second = RingQueue::connected(scene, &room, 1, 8192)?;
+        let (works, waits) = if waits_first == Some(true) { (&second, &first) } else { (&first, &second) };
+        watch.begin();
         for step in 1..=STEPS {
-            queue.submit_through(&[Encoded::fence_wait(GpuVa(gate.gpu), step), store(memory.gpu, step)])?;
+            works.submit_through(&[Encoded::fence_wait(GpuVa(gate.gpu), step), store(memory.gpu, step)])?;
         }
-        std::thread::scope(|scope| {
-            let signals = scope.spawn(|| -> Played {
-                for step in 1..=STEPS {
-                    std::thread::park_timeout(Duration::from_millis(100));
-                    raw.signal_cpu(room.device, &[(gate.handle, step)])?;
-                }
-                Ok(())
+        works.submit_through(&[Encoded::fence_signal(GpuVa(ended.gpu), 1)])?;
+        let last = Encoded::fence_wait(GpuVa(gate.gpu), STEPS + 1);
+        waits.submit_through(&[Encoded::fence_wait(GpuVa(ended.gpu), 1), last, store(memory.gpu + 8, 1)])?;
+        let handle = works.queue.handle;
+        std::thread::scope(|scope| -> Played {
+            let end = scope.spawn(|| match waits_first {
+                None => room.destroy_queue(handle).context("the queue"),
+                Some(_) => raw.destroy_device(room.device).context("the device"),
             });
-            let destroyed = room.destroy_queue(queue.queue.handle).context("the queue");
-            signals.join().map_err(|_| anyhow::anyhow!("the signals' thread ended by itself"))??;
-            destroyed
+            for step in 1..=STEPS + 1 {
+                let pause = if step > STEPS { watch.delay / 2 } else { watch.delay / 10 };
+                std::thread::park_timeout(pause);
+                raw.signal_cpu(kept.device, &[(gate.handle, step)])?;
+                watch.end();
+                watch.begin();
+            }
+            end.join().map_err(|_| anyhow::anyhow!("the thread of the end ended by itself"))?
         })?;
-        same("how far it came", raw.load(memory.cpu)?, STEPS)
+        same("how far it came", raw.load(memory.cpu)?, STEPS)?;
+        if waits_first.is_some() {
+            same("the work that waited", raw.load(memory.cpu + 8)?, 1)?;
+        }
+        Ok(())
     })
 }

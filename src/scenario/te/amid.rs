@@ -10,9 +10,11 @@ use super::paging::aborts_all;
 use super::{Hog, client, is_lost, stubborn, victim};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::{Reason, Step, What};
+use dxgkrnl_model::personality::Gate;
 use gpu_wire::private::allocation_kind;
 use std::sync::mpsc::channel;
 use std::time::Duration;
+use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_SUBMITCOMMAND};
 
 /// The paging node.
 const PAGING: u32 = 2;
@@ -67,7 +69,7 @@ pub(super) fn sleep(stage: &Stage) -> Played {
 }
 
 /// A packet runs as the device loses its power, for longer than TdrDelay: it is taken off in front of that, alone or
-/// for another that waits, rests meanwhile and goes on behind it, with all of TdrDelay.
+/// for another that waits, rests meanwhile and goes on behind it.
 pub(super) fn packets_rest(stage: &Stage) -> Played {
     let node = victim(stage);
     for (hibernates, is_alone) in [(false, true), (false, false), (true, true), (true, false)] {
@@ -183,5 +185,37 @@ pub(super) fn owner(stage: &Stage) -> Played {
         let (queue, page) = (rig.queue(0)?, rig.page()?);
         queue.run(|list| list.store(page.at(0), 5))?;
         page.until(scene, "work behind the reset", 0, 5)
+    })
+}
+
+/// Between two steps of the reset of an engine the driver refuses a packet of a device whose queue hangs another one.
+/// What follows from that device's loss wants a reset of its own, which comes behind the first.
+pub(super) fn refused(stage: &Stage) -> Played {
+    let gate = Gate::default();
+    let setup = stubborn().windows(|windows| windows.gates.reset = Some(gate.clone()));
+    stage.play(setup.resets(2), |scene| {
+        let (raw, other) = (client(scene, "hangs")?, client(scene, "is refused a packet")?);
+        let (hangs, room) = (Room::new(&raw)?, Room::new(&other)?);
+        let first = KernelQueue::new(scene, &hangs, hangs.context(1)?)?;
+        let second = KernelQueue::new(scene, &room, room.context(0)?)?;
+        let memory = room.memory(scene, 4096)?;
+        let context = room.context_with(PAGING, D3DDDI_CREATECONTEXTFLAGS::zeroed())?;
+        first.spin(&hangs, 0, None, 1)?;
+        scene.until("the reset of the first engine", || Ok(gate.came() == 1))?;
+        second.spin(&room, 0, None, 1)?;
+        second.runs(scene, &other)?;
+        let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
+        // No packet is so short.
+        (record.Commands, record.CommandLength) = (memory.gpu, 12);
+        (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, context);
+        other.ok(other.thunks.D3DKMTSubmitCommand, &mut record)?;
+        scene.until("the loss of the device that is refused a packet", || Ok(!room.is_active()?))?;
+        gate.open(true);
+        let order: Vec<_> = recovered(scene, 2)?.iter().map(|one| one.what).collect();
+        same("recoveries", order.as_slice(), &[What::HwEngine { node: 1 }, What::HwEngine { node: 0 }][..])?;
+        let rig = Rig::open(scene, "after")?;
+        let (queue, page) = (rig.queue(0)?, rig.page()?);
+        queue.run(|list| list.store(page.at(0), 5))?;
+        page.until(scene, "work behind the resets", 0, 5)
     })
 }

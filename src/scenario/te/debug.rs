@@ -407,7 +407,7 @@ fn during(stage: &Stage, ddi: &str, hang: Hang<'_>) -> Played {
         let (raw, works) = (client(scene, "hangs")?, client(scene, "works")?);
         let room = Room::new(&works)?;
         // Each thread's calls.
-        let (asked, done) = ([const { AtomicU64::new(0) }; 3], AtomicBool::new(false));
+        let (asked, done) = ([const { AtomicU64::new(0) }; 4], AtomicBool::new(false));
         let ask = |count: &AtomicU64| -> Played {
             while !done.load(Ordering::Acquire) {
                 let mut question = question(0x117, 0x4000);
@@ -419,12 +419,13 @@ fn during(stage: &Stage, ddi: &str, hang: Hang<'_>) -> Played {
             Ok(())
         };
         // Devices and fences are of level zero, as questions are; the memory of a fence is mapped by paging, which the
-        // thread hands in that resets the engine. So this one may have to wait.
-        let make = || -> Played {
+        // thread hands in that resets the engine. So this one may have to wait until the reset is over.
+        let make = |count: &AtomicU64| -> Played {
             while !done.load(Ordering::Acquire) {
                 let device = works.device()?;
                 works.destroy_fence(works.monitored_fence(device, 0, false)?.handle)?;
                 works.destroy_device(device)?;
+                count.fetch_add(1, Ordering::Release);
             }
             Ok(())
         };
@@ -438,10 +439,11 @@ fn during(stage: &Stage, ddi: &str, hang: Hang<'_>) -> Played {
             }
             Ok(())
         };
-        let counts = || [0, 1, 2].map(|at: usize| asked[at].load(Ordering::Acquire));
-        let goes_on = |what: &str| {
+        let counts = || [0, 1, 2, 3].map(|at: usize| asked[at].load(Ordering::Acquire));
+        // Of the first `threads`.
+        let goes_on = |what: &str, threads: usize| {
             let before = counts();
-            let each_does = || Ok(counts().iter().zip(before).all(|(now, before)| *now > before + EACH));
+            let each_does = || Ok(counts().iter().zip(before).take(threads).all(|(now, before)| *now > before + EACH));
             scene.until(what, each_does).with_context(|| format!("{what}: {before:?}, and then {:?}", counts()))
         };
         std::thread::scope(|scope| -> Played {
@@ -450,19 +452,19 @@ fn during(stage: &Stage, ddi: &str, hang: Hang<'_>) -> Played {
                 scope.spawn(|| ask(&asked[0])),
                 scope.spawn(|| ask(&asked[1])),
                 scope.spawn(|| make_contexts(&asked[2])),
-                scope.spawn(make),
+                scope.spawn(|| make(&asked[3])),
             ];
             let played = hang(scene, &raw, &|| {
                 scene.until("the preparation", || Ok(gate.came() == 1))?;
-                goes_on("calls while the reset is prepared")?;
+                goes_on("calls while the reset is prepared", 3)?;
                 same("resets by then", scene.calls(ddi), 0)?;
                 gate.let_through();
                 scene.until("the driver's function", || Ok(inside(|all| all.contains_key(&number))))?;
-                goes_on("calls inside the driver's function")?;
+                goes_on("calls inside the driver's function", 3)?;
                 inside(|all| all.insert(number, true));
                 Ok(())
             });
-            let behind = played.and_then(|()| goes_on("calls behind it"));
+            let behind = played.and_then(|()| goes_on("calls behind it", 4));
             gate.let_through();
             inside(|all| all.insert(number, true));
             done.store(true, Ordering::Release);

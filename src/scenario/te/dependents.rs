@@ -6,7 +6,7 @@ use super::{Hog, client, is_lost, packet_resets, stubborn};
 use crate::wrap::{own, record};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{PacketEvent, Reason, Step, What};
-use dxgkrnl_model::personality::SECOND;
+use dxgkrnl_model::personality::{Gate, SECOND};
 use wddm_abi::{DXGKARG_QUERYDEPENDENTENGINEGROUP, HANDLE, NTSTATUS};
 
 /// The nodes of an engine.
@@ -28,14 +28,21 @@ crate::decorate! {
     }
 }
 
+/// Where the packet lies that is submitted while the reset is prepared.
+const LATER: u64 = 1;
+
 /// A node hangs on which all others depend: they are preempted, the one that does not answer is reset behind it, and
-/// the other goes on.
+/// the other goes on, and gets nothing in between.
 pub(super) fn group(stage: &Stage) -> Played {
     if stage.rung() != 0 {
         return hardware_scheduled(stage);
     }
     all_stuck(stage).context("none of the others answers")?;
-    let setup = stubborn().resets(2).with_driver(all_depend).windows(|w| w.tdr.dependents_delay = SECOND);
+    let gate = Gate::default();
+    let setup = stubborn().resets(2).with_driver(all_depend).windows(|windows| {
+        windows.tdr.dependents_delay = SECOND;
+        windows.gates.reset = Some(gate.clone());
+    });
     stage.play(setup, |scene| {
         let raws = [client(scene, "hangs")?, client(scene, "is stuck")?, client(scene, "answers")?];
         let (hangs, stuck) = (Hog::new(scene, &raws[0], &[HANGS])?, Hog::new(scene, &raws[1], &[STUCK])?);
@@ -54,10 +61,21 @@ pub(super) fn group(stage: &Stage) -> Played {
             let journal = scene.adapter().packet_journal(ANSWERS);
             Ok(journal[before..].iter().any(|event| matches!(event, PacketEvent::Preempting { .. })))
         })?;
+        // It waits in the OS: a node that is being preempted gets nothing.
+        answers.short(ANSWERS, LATER)?;
         answers.end(0)?;
+        // Before the model comes to the gate it hands over work beside the reset.
+        scene.until("the reset of the node that hangs", || Ok(gate.came() == 1))?;
+        let journal = scene.adapter().packet_journal(ANSWERS);
+        let answer = journal.iter().rposition(|event| matches!(event, PacketEvent::Preempted { .. }));
+        let behind = &journal[answer.context("the answer of the node that depends")?..];
+        let is_handed = |event: &PacketEvent| matches!(event, PacketEvent::Submitted { paging: false, .. });
+        ensure!(!behind.iter().any(is_handed), "a packet in the middle of the reset: {behind:?}");
+        gate.open(true);
         is_lost(scene, &hangs)?;
         is_lost(scene, &stuck)?;
         scene.until("the packet of the node that answers", || answers.has_ended(0))?;
+        scene.until("the packet behind it", || answers.has_ended(LATER))?;
         scene.until("the recoveries", || Ok(packet_resets(scene).iter().filter(|one| one.is_over).count() == 2))?;
         let all = packet_resets(scene);
         let (first, second) = (all.first().context("a recovery")?, all.get(1).context("another")?);

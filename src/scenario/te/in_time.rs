@@ -23,7 +23,7 @@ pub(in super::super) struct Watch {
 
 impl Watch {
     /// Work begins now, or later.
-    pub(super) fn begin(&self) {
+    pub(in super::super) fn begin(&self) {
         self.begin_at(Instant::now());
     }
 
@@ -33,7 +33,7 @@ impl Watch {
     }
 
     /// It has ended.
-    pub(super) fn end(&self) {
+    pub(in super::super) fn end(&self) {
         self.late.set(self.late.get() || self.since.get().elapsed() >= self.delay);
     }
 }

@@ -35,7 +35,7 @@ impl PacketNode {
         Ok(())
     }
 
-    /// What becomes of a buffer that the driver was given.
+    /// What becomes of a buffer that the driver was given, perhaps between two steps of another node's reset.
     fn judge_submitted(&self, adapter: &Arc<Adapter>, context: &Context, load: &Load, id: u32, status: NTSTATUS) {
         if ddi::succeeded(status) {
             adapter.rules().count(&SUBMIT_STATUS);
@@ -49,7 +49,7 @@ impl PacketNode {
         if let Some(packet) = self.take(id) {
             packet.end(adapter.kernel(), false);
             if !packet.is_paging() {
-                context.device().fail(crate::device::DeviceState::DmaFault);
+                context.device().fail_later(crate::device::DeviceState::DmaFault);
             }
         }
     }

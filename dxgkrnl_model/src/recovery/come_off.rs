@@ -1,0 +1,95 @@
+//! Work that is to come off its engine for something else than a timeout: a context is suspended, or the device is to
+//! lose its power. The thread that wants that waits for it, and an engine that does not answer is reset.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::steps::Reason;
+use super::{hw_engine, packet};
+use crate::adapter::Adapter;
+use crate::hw_context::HwContext;
+use crate::personality::Departure;
+use crate::rules::queue::SUSPEND_ACK;
+use crate::sync::Signal;
+
+/// Lets the worker do something. Returns when that is over, or the adapter stops.
+///
+/// IRQL: PASSIVE_LEVEL; not on the worker.
+pub(super) fn on_worker(adapter: &Arc<Adapter>, work: impl FnOnce(&Arc<Adapter>) + Send + 'static) {
+    let done = Arc::new((AtomicBool::new(false), Signal::new()));
+    let told = done.clone();
+    let work = move |adapter: &Arc<Adapter>| {
+        work(adapter);
+        told.0.store(true, Ordering::Release);
+        told.1.notify(adapter.kernel());
+    };
+    adapter.scheduler.defer(adapter, Box::new(work));
+    let over = || (done.0.load(Ordering::Acquire) || !adapter.is_working()).then_some(());
+    done.1.wait_for(adapter.kernel(), None, over);
+}
+
+/// Waits for an acknowledgement outside the watch; an engine that owes it for TdrDelay is reset.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(crate) fn await_suspension(adapter: &Arc<Adapter>, context: &Arc<HwContext>) {
+    let kernel = adapter.kernel();
+    let deadline = kernel.now() + adapter.personality().tdr.delay;
+    context
+        .changed
+        .wait_for(kernel, Some(deadline), || (!context.is_suspending() || !adapter.is_working()).then_some(()));
+    if adapter.is_working() {
+        let acknowledged = !context.is_suspending();
+        // An engine that hangs may owe it; one that has nothing to do may not.
+        adapter.rules().check(&SUSPEND_ACK, acknowledged || !is_idle(adapter, context.node()), || {
+            format!("node {} has nothing to do and did not acknowledge a suspension", context.node())
+        });
+    }
+    if context.is_suspending() && adapter.is_working() && adapter.personality().tdr.enabled {
+        hw_engine::recover(adapter, context.node(), std::slice::from_ref(context), Reason::Suspension);
+    }
+}
+
+/// Takes the packets of contexts off the packet nodes, to which none is handed in meanwhile: they are preempted, and
+/// (where TDR is on) an engine that owes the answer for TdrDelay is reset. Returns when no context has a packet with
+/// the driver; where TDR is off, TdrDelay later at the latest. Paging goes on.
+///
+/// IRQL: PASSIVE_LEVEL; not on the worker, from which on [`Sleep::rests`](crate::power::Sleep::rests) holds.
+pub(crate) fn take_packets_off(adapter: &Arc<Adapter>) {
+    if adapter.personality().departs(Departure::SleepsAmidPackets) {
+        return;
+    }
+    let kernel = adapter.kernel();
+    for node in adapter.scheduler.nodes().into_iter().filter(|node| !node.is_hardware_scheduled) {
+        loop {
+            // What the worker has begun to hand in is with the driver by then.
+            let asked = node.clone();
+            on_worker(adapter, move |adapter| {
+                if !asked.packet.is_off() {
+                    asked.packet.preempt(adapter);
+                }
+            });
+            let deadline = kernel.now() + adapter.personality().tdr.delay;
+            let is_over = || (node.packet.is_off() || !adapter.is_working()).then_some(());
+            let is_off = node.packet.changed.wait_for(kernel, Some(deadline), is_over).is_some();
+            if is_off || !adapter.personality().tdr.enabled || kernel.rules.is_stopped() {
+                break;
+            }
+            // A node that was found empty has another TdrDelay for its answer.
+            let late = node.clone();
+            on_worker(adapter, move |adapter| {
+                if !late.packet.is_off() {
+                    packet::recover(adapter, &late, Reason::Preemption);
+                }
+            });
+        }
+    }
+}
+
+/// Whether every queue of a node is done with what was queued.
+fn is_idle(adapter: &Adapter, node: u32) -> bool {
+    let queues = adapter.scheduler.queues();
+    queues
+        .iter()
+        .filter(|queue| queue.context().node() == node)
+        .all(|queue| queue.progress().value() >= queue.last_queued())
+}
