@@ -63,6 +63,8 @@ pub struct Event {
     pub opcode: u8,
     /// Its keywords.
     pub keyword: u64,
+    /// The performance counter when it was written.
+    pub time: u64,
     /// Its fields, in order.
     pub fields: Vec<(String, Value)>,
 }
@@ -225,7 +227,10 @@ pub fn decode(event: &EtwEvent) -> Result<Event, Undecodable> {
         fields.push((name.clone(), value(kind & 0x7F, &name, &mut values)?));
     }
     match values.rest.len() {
-        0 => Ok(Event { provider, name, level, opcode, keyword: u64::from_le_bytes(keyword), fields }),
+        0 => {
+            let (keyword, time) = (u64::from_le_bytes(keyword), event.time);
+            Ok(Event { provider, name, level, opcode, keyword, time, fields })
+        }
         left => Err(Undecodable::TooLong(left)),
     }
 }

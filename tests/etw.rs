@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use wddm_abi::DXGK_INTERRUPT_TYPE;
 
 /// {fff4ea55-96b1-5721-2bf9-620556ad8eb5}, in the order of its bytes: the GUID that ETW's tools make of the name
 /// `Fencepost`.
@@ -57,6 +58,7 @@ fn a_wait_and_a_signal_are_told_from_record_to_interrupt() {
         let signaled = signals.run(|list| list.signal(&fence, 7)).expect("submitted");
         signals.wait(signaled, PATIENCE).expect("executed");
         waits.wait(waited, PATIENCE).expect("executed");
+        signals.recreate(0).expect("recreated");
         drop((waits, signals, fence, device));
     });
     let one = |name: &str, opcode: u8, value: u64| -> &Event {
@@ -77,17 +79,21 @@ fn a_wait_and_a_signal_are_told_from_record_to_interrupt() {
     let time = |event: &Event, field: &str| event.number(field).unwrap_or_default();
     assert!(time(met, "FenceObservedGpuTimestamp") <= time(met, "FenceEndGpuTimestamp"), "{met}");
     assert!(time(done, "FenceEndGpuTimestamp") <= time(met, "FenceEndGpuTimestamp"), "{done} {met}");
-    let place = |wanted: &Event| events.iter().position(|event| std::ptr::eq(event, wanted)).expect("it is there");
-    assert!(place(signal) < place(done) || place(done) < place(met), "{signal} {done}");
-    // Two queues, from creation to destruction, on both sides.
-    for (name, field) in [("UserQueue", "hHwQueueProgressFence"), ("HwQueue", "hHwQueue")] {
-        let of = |opcode| -> BTreeSet<_> {
-            named(&events, name, opcode).iter().map(|event| event.number(field).expect("a handle")).collect()
+    // What was recorded was so before it was executed.
+    assert!(time(wait, "RecordedTimestamp") <= met.time, "{wait}, {met} at {:#x}", met.time);
+    assert!(time(signal, "RecordedTimestamp") <= done.time, "{signal}, {done} at {:#x}", done.time);
+    // Two queues, and the one that was recreated, from creation to destruction, on both sides: with the same fields.
+    for name in ["UserQueue", "HwQueue"] {
+        let of = |opcode| -> Vec<String> {
+            let told = named(&events, name, opcode);
+            let mut fields: Vec<String> = told.iter().map(|event| format!("{:?}", event.fields)).collect();
+            fields.sort();
+            fields
         };
-        assert_eq!((of(1).len(), of(1)), (2, of(2)), "{name}");
+        assert_eq!((of(1).len(), of(1)), (3, of(2)), "{name}");
     }
     let changes = |change| named(&events, "Doorbell", 0).iter().filter(|e| e.number("Change") == Some(change)).count();
-    assert_eq!((changes(0), changes(3)), (2, 2), "created and destroyed");
+    assert_eq!((changes(0), changes(3)), (3, 3), "created and destroyed");
     assert!(changes(1) >= 2 && changes(2) >= 2, "connected and disconnected");
     let starts: Vec<String> = named(&events, "DdiStartDevice", 0).iter().map(ToString::to_string).collect();
     assert_eq!(starts, ["Fencepost DdiStartDevice NodeCount=0x3 Status=0x0"]);
@@ -124,35 +130,97 @@ fn nothing_is_written_without_a_trace() {
 }
 
 /// The cases that together have the driver write every event, each on the rung on which it does.
-const PLAYED: &[(&str, u32)] =
-    &[("TE-26", 3), ("TE-03", 0), ("TA-01", 0), ("NF-01", 3), ("DB-57", 3), ("RP-05", 3), ("DB-46", 3), ("LB-17", 3)];
+const PLAYED: &[(&str, u32)] = &[
+    ("TE-26", 3),
+    ("TE-03", 0),
+    ("TA-01", 0),
+    ("NF-01", 3),
+    ("DB-57", 3),
+    ("RP-05", 3),
+    ("DB-46", 3),
+    ("LB-17", 3),
+    ("TE-95", 0),
+];
 
-/// The events of docs/tracing.md, by name, with their fields.
-fn documented() -> BTreeMap<String, BTreeSet<String>> {
+/// What each event of a name has.
+#[derive(Debug, PartialEq, Eq)]
+struct Shape {
+    keyword: u64,
+    level: u8,
+    fields: Vec<String>,
+}
+
+fn keyword(cell: &str) -> u64 {
+    let digits = cell.trim().strip_prefix("0x").expect("a keyword");
+    u64::from_str_radix(digits, 16).expect("a keyword")
+}
+
+/// The events of docs/tracing.md, by name.
+fn documented() -> BTreeMap<String, Shape> {
     let page = include_str!("../docs/tracing.md");
-    let rows = page.lines().filter(|line| line.starts_with("| `"));
+    let cells = |row: &'static str| -> Vec<&str> { row.trim_matches('|').split(" | ").map(str::trim).collect() };
+    let levels: BTreeMap<u64, u8> = page
+        .lines()
+        .filter(|line| line.starts_with("| 0x"))
+        .map(|row| {
+            let cells = cells(row);
+            let level = cells[2].chars().take_while(char::is_ascii_digit).collect::<String>();
+            (keyword(cells[0]), level.parse().expect("a level"))
+        })
+        .collect();
     let ticked = |cell: &str| -> Vec<String> { cell.split('`').skip(1).step_by(2).map(str::to_owned).collect() };
+    let rows = page.lines().filter(|line| line.starts_with("| `"));
     rows.map(|row| {
-        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
-        (ticked(cells[0]).join(" "), ticked(cells[2]).into_iter().collect())
+        let cells = cells(row);
+        let keyword = keyword(cells[2]);
+        let shape = Shape { keyword, level: levels[&keyword], fields: ticked(cells[3]) };
+        (ticked(cells[0]).join(" "), shape)
     })
     .collect()
 }
 
-/// Each event that the page lists was written by a case, with the fields that it lists, and no other was.
+/// Times are there, and what was recorded was so before the event was written. A packet's end names what is complete.
+fn the_values_make_sense(event: &Event) {
+    for (name, value) in &event.fields {
+        assert!(!name.ends_with("Timestamp") || value.number().is_some_and(|time| time != 0), "{event}");
+    }
+    if let Some(recorded) = event.number("RecordedTimestamp") {
+        assert!(recorded <= event.time, "{event} at {:#x}", event.time);
+    }
+    if let Some(kind) = event.number("InterruptType")
+        && let (Some(fence), Some(completed)) = (event.number("uliSubmissionId"), event.number("uliCompletionId"))
+    {
+        // CAST: ids have 32 bits, and wrap.
+        let behind = (fence as u32).wrapping_sub(completed as u32).cast_signed();
+        let is = |of: DXGK_INTERRUPT_TYPE| Some(kind) == u64::try_from(of.0).ok();
+        assert!(!is(DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_DMA_COMPLETED) || behind == 0, "{event}");
+        assert!(!is(DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_DMA_PAGE_FAULTED) || behind > 0, "{event}");
+    }
+}
+
+/// Each event that the page lists was written by a case, every time with the keyword, level and fields that it lists,
+/// and no other was. Among them are packets that faulted.
 fn the_page_lists_what_is_written() {
-    let mut written: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let documented = documented();
+    let mut written = BTreeSet::new();
+    let mut faults = 0;
     for (id, rung) in PLAYED {
         let case = all().find(|case| case.id == *id).expect("a case");
         let stage = Stage::new(form(), 1).with_setting("MaxRung", *rung).for_case(id);
         let events = traced(|| (case.play)(&stage).unwrap_or_else(|error| panic!("{id}: {error:#}")));
         for event in events {
             let opcode = ["", " Start", " Stop"][usize::from(event.opcode)];
-            let fields = event.fields.iter().map(|(name, _)| name.clone());
-            written.entry(format!("{}{opcode}", event.name)).or_default().extend(fields);
+            let name = format!("{}{opcode}", event.name);
+            let fields = event.fields.iter().map(|(name, _)| name.clone()).collect();
+            let shape = Shape { keyword: event.keyword, level: event.level, fields };
+            assert_eq!(documented.get(&name), Some(&shape), "{id}: {name}");
+            the_values_make_sense(&event);
+            faults += usize::from(event.number("FaultedVirtualAddress").is_some_and(|address| address != 0));
+            written.insert(name);
         }
     }
-    assert_eq!(written, documented());
+    assert_eq!(written, documented.into_keys().collect());
+    assert!(faults > 0, "no packet faulted");
 }
 
 /// The profile for WPR is XML, records this provider and Dxgkrnl's by their GUIDs, and refers to nothing that it lacks.

@@ -36,31 +36,46 @@ pub fn is_on() -> bool {
     FENCEPOST.enabled(Level::LogAlways, 0)
 }
 
+/// Writes `UserQueue` with an opcode: the fields of a queue's beginning and end are the same.
+macro_rules! user_queue {
+    ($opcode:ident, $queue:ident) => {{
+        let Queue { queue, progress_fence, node, is_user_mode } = $queue;
+        tracelogging::write_event!(
+            FENCEPOST,
+            "UserQueue",
+            level(Informational),
+            opcode($opcode),
+            keyword(keyword::QUEUE),
+            u32_hex("hHwQueue", &queue),
+            u32_hex("hHwQueueProgressFence", &progress_fence),
+            u32("NodeOrdinal", &node),
+            bool8("UserModeSubmission", &is_user_mode),
+        )
+    }};
+}
+
+/// Writes the event of that name of a wait or a signal: their fields are the same.
+macro_rules! fence_queued {
+    ($name:tt, $queue:ident, $fence:ident, $value:ident, $recorded:ident, $progress:ident) => {
+        tracelogging::write_event!(
+            FENCEPOST,
+            $name,
+            level(Verbose),
+            keyword(keyword::FENCE),
+            u32_hex("hHwQueue", &$queue),
+            u32_hex("hNativeFence", &$fence),
+            u64("FenceValue", &$value),
+            u64("RecordedTimestamp", &$recorded),
+            u64("ProgressFenceValue", &$progress),
+        )
+    };
+}
+
 /// Writes the event to the traces that want its level and keyword.
 pub fn write(event: &Event) {
     match *event {
-        Event::QueueStart(Queue { queue, progress_fence, node, is_user_mode }) => tracelogging::write_event!(
-            FENCEPOST,
-            "UserQueue",
-            level(Informational),
-            opcode(Start),
-            keyword(keyword::QUEUE),
-            u32_hex("hHwQueue", &queue),
-            u32_hex("hHwQueueProgressFence", &progress_fence),
-            u32("NodeOrdinal", &node),
-            bool8("UserModeSubmission", &is_user_mode),
-        ),
-        Event::QueueStop(Queue { queue, progress_fence, node, is_user_mode }) => tracelogging::write_event!(
-            FENCEPOST,
-            "UserQueue",
-            level(Informational),
-            opcode(Stop),
-            keyword(keyword::QUEUE),
-            u32_hex("hHwQueue", &queue),
-            u32_hex("hHwQueueProgressFence", &progress_fence),
-            u32("NodeOrdinal", &node),
-            bool8("UserModeSubmission", &is_user_mode),
-        ),
+        Event::QueueStart(queue) => user_queue!(Start, queue),
+        Event::QueueStop(queue) => user_queue!(Stop, queue),
         Event::Submission { queue, progress, lists } => tracelogging::write_event!(
             FENCEPOST,
             "UserSubmission",
@@ -71,30 +86,10 @@ pub fn write(event: &Event) {
             u32("CommandLists", &lists),
         ),
         Event::FenceQueued { queue, operation: Operation::Wait, fence, value, recorded, progress } => {
-            tracelogging::write_event!(
-                FENCEPOST,
-                "NativeFenceWaitQueued",
-                level(Verbose),
-                keyword(keyword::FENCE),
-                u32_hex("hHwQueue", &queue),
-                u32_hex("hNativeFence", &fence),
-                u64("FenceValue", &value),
-                u64("RecordedTimestamp", &recorded),
-                u64("ProgressFenceValue", &progress),
-            )
+            fence_queued!("NativeFenceWaitQueued", queue, fence, value, recorded, progress)
         }
         Event::FenceQueued { queue, operation: Operation::Signal, fence, value, recorded, progress } => {
-            tracelogging::write_event!(
-                FENCEPOST,
-                "NativeFenceSignalQueued",
-                level(Verbose),
-                keyword(keyword::FENCE),
-                u32_hex("hHwQueue", &queue),
-                u32_hex("hNativeFence", &fence),
-                u64("FenceValue", &value),
-                u64("RecordedTimestamp", &recorded),
-                u64("ProgressFenceValue", &progress),
-            )
+            fence_queued!("NativeFenceSignalQueued", queue, fence, value, recorded, progress)
         }
     };
 }

@@ -152,6 +152,8 @@ fn native_fences<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, fen
 
 fn notify<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, notice: Notice) {
     let slots = &started.gpu.slots;
+    // One interrupt routine at a time stores it for a node.
+    let before = started.reported.get(node as usize).map_or(0, |last| last.load(Ordering::Acquire));
     let mut data = DXGKARGCB_NOTIFY_INTERRUPT_DATA::zeroed();
     match notice {
         // Gathered by the caller.
@@ -231,17 +233,17 @@ fn notify<P: Platform>(irql: &Dirql, started: &Started<P>, node: u32, notice: No
             data.GpuEngineTimeout_mut().NodeOrdinal = node;
         }
     }
-    tell(started, node, notice, data.InterruptType);
+    tell(started, node, notice, before, data.InterruptType);
     started.dxgkrnl.notify_interrupt(irql, &mut data);
 }
 
-/// Tells a trace of what the OS is about to be told.
-fn tell<P: Platform>(started: &Started<P>, node: u32, notice: Notice, kind: DXGK_INTERRUPT_TYPE) {
+/// Tells a trace of what the OS is about to be told. `before` is the last fence of `node` that it was told before.
+fn tell<P: Platform>(started: &Started<P>, node: u32, notice: Notice, before: u32, kind: DXGK_INTERRUPT_TYPE) {
     started.platform.trace(|| Event::Interrupt { node, kind });
     let (fence, completed, address) = match notice {
         Notice::PacketCompleted { fence } => (fence, fence, 0),
         Notice::PacketPreempted { request, completed } => (request, completed, 0),
-        Notice::PacketFaulted { fence, fault } => (fence, fence, fault.address.0),
+        Notice::PacketFaulted { fence, fault } => (fence, before, fault.address.0),
         _ => return,
     };
     started.platform.trace(|| Event::DmaPacketStop { node, fence, completed, kind, address });

@@ -1,7 +1,7 @@
 //! What the driver tells a trace of: an event of the provider `Fencepost` each, which `kmd/src/nt/etw.rs` writes.
 //!
 //! Fields have the names that the events of `Microsoft-Windows-DxgKrnl` give the same things, so that the two line up
-//! in one trace; docs/tracing.md has the table. An event is built only while somebody listens
+//! in one trace, as far as a public list of that provider's events has them; docs/tracing.md has the table. An event is built only while somebody listens
 //! ([`Platform::trace`](crate::platform::Platform::trace)), on the stack, at the level that its place has: up to the
 //! device's. Nothing waits for a trace, and nothing depends on one.
 
@@ -61,7 +61,7 @@ pub enum Event {
         node: u32,
         /// The fence that completed or faulted; of a preemption, that of the preemption.
         fence: u32,
-        /// The last fence that is complete.
+        /// The last fence that is complete: of a fault, the last one that the OS was told of before.
         completed: u32,
         /// How it ended.
         kind: DXGK_INTERRUPT_TYPE,

@@ -1,8 +1,14 @@
 //! What the driver adds to the dump of a bug check: its debug blobs, as `KbCallbackSecondaryDumpData`. WinDbg lists the
 //! data by its tag with `.enumtag`; `fencepost decode` finds the blobs in the dump's file.
 //!
+//! Microsoft promises the call for a bug check alone ("when the system issues a bug check"), with every other processor
+//! stopped, which is what the routine relies on. That a live dump, which is written while the system runs on, calls it
+//! as well is on no page of theirs, nor that it does not: what a live dump of a time-out has of this driver is what
+//! `DxgkDdiCollectDbgInfo` answers.
+//!
 //! Source: *Writing a Bug Check Callback Routine*, "Implementing a KbCallbackSecondaryDumpData Callback Routine";
-//! `KBUGCHECK_SECONDARY_DUMP_DATA`.
+//! `KBUGCHECK_SECONDARY_DUMP_DATA`; `KBUGCHECK_CALLBACK_REASON`, KbCallbackSecondaryDumpData; *Kernel Live Dump Code
+//! Reference*, which speaks of secondary data and of no callback.
 
 #![expect(
     unsafe_code,
@@ -79,11 +85,17 @@ unsafe extern "C" fn routine(
     // SAFETY: the kernel's record, as long as it says, for the call.
     let data = unsafe { &mut *data.cast::<KBUGCHECK_SECONDARY_DUMP_DATA>() };
     // SAFETY: nothing else runs, so nothing else uses the buffer.
-    let buffer = unsafe { &mut *DATA.0.get() };
+    let whole = unsafe { &mut *DATA.0.get() };
+    // CAST: 32 bits.
+    let allowed = BUFFER.min(data.MaximumAllowed as usize);
+    // Both calls get the blobs of this moment: the parts that the adapters share are as large as is allowed.
+    let buffer = whole.get_mut(..allowed).unwrap_or_default();
+    // What an earlier call left, of an adapter that is not listed any more, goes into no dump.
+    buffer.fill(0);
     // SAFETY: the adapters of this image are on its one platform; nothing is freed, since nothing else runs.
     let used = unsafe { kmd_core::debug::collect_all::<Nt>(buffer) };
     // CAST: at most BUFFER.
-    let used = (used as u32).min(data.MaximumAllowed);
+    let used = used as u32;
     data.Guid = TAG;
     data.OutBuffer = if used == 0 { ptr::null_mut() } else { buffer.as_mut_ptr().cast() };
     data.OutBufferLength = used;

@@ -52,6 +52,24 @@ const fn pointer(handle: u64) -> usize {
     handle as usize
 }
 
+/// Writes `HwQueue` with an opcode: the fields of a queue's beginning and end are the same.
+macro_rules! hw_queue {
+    ($opcode:ident, $queue:ident) => {{
+        let HwQueue { context, hw_queue, node, is_user_mode } = $queue;
+        tracelogging::write_event!(
+            FENCEPOST,
+            "HwQueue",
+            level(Informational),
+            opcode($opcode),
+            keyword(keyword::QUEUE),
+            pointer("hContext", &pointer(context)),
+            pointer("hHwQueue", &pointer(hw_queue)),
+            u32("NodeOrdinal", &node),
+            bool8("UserModeSubmission", &is_user_mode),
+        )
+    }};
+}
+
 /// Writes the event to the traces that want its level and keyword. Any IRQL: its fields are on the stack, which is
 /// resident, and so is the image.
 pub fn write(event: &Event) {
@@ -67,28 +85,8 @@ pub fn write(event: &Event) {
         Event::StopDevice => {
             tracelogging::write_event!(FENCEPOST, "DdiStopDevice", level(Informational), keyword(keyword::ADAPTER))
         }
-        Event::HwQueueStart(HwQueue { context, hw_queue, node, is_user_mode }) => tracelogging::write_event!(
-            FENCEPOST,
-            "HwQueue",
-            level(Informational),
-            opcode(Start),
-            keyword(keyword::QUEUE),
-            pointer("hContext", &pointer(context)),
-            pointer("hHwQueue", &pointer(hw_queue)),
-            u32("NodeOrdinal", &node),
-            bool8("UserModeSubmission", &is_user_mode),
-        ),
-        Event::HwQueueStop(HwQueue { context, hw_queue, node, is_user_mode }) => tracelogging::write_event!(
-            FENCEPOST,
-            "HwQueue",
-            level(Informational),
-            opcode(Stop),
-            keyword(keyword::QUEUE),
-            pointer("hContext", &pointer(context)),
-            pointer("hHwQueue", &pointer(hw_queue)),
-            u32("NodeOrdinal", &node),
-            bool8("UserModeSubmission", &is_user_mode),
-        ),
+        Event::HwQueueStart(queue) => hw_queue!(Start, queue),
+        Event::HwQueueStop(queue) => hw_queue!(Stop, queue),
         Event::Doorbell { change, hw_queue, doorbell, status: NTSTATUS(status) } => tracelogging::write_event!(
             FENCEPOST,
             "Doorbell",

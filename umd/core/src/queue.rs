@@ -78,6 +78,8 @@ struct State<T: Thunks> {
     submissions: u64,
     effort: Effort,
     trace: Trace,
+    /// What a trace was told of the lane at its creation, and is told at its end; `None` once it was.
+    told: Option<tracing::Queue>,
 }
 
 /// A queue. Dropping it waits for what was submitted, for as long as something of it completes within each
@@ -119,6 +121,16 @@ impl<T: Thunks> Lane<T> {
             Mode::KernelMode => Self::Kernel(KernelLane::create_queue(device, parts, create.ring_size)?),
             Mode::Packet => Self::Kernel(KernelLane::create_context(device, parts, create.ring_size)?),
         })
+    }
+
+    /// What a trace is told of it.
+    fn told(&self, node: u32) -> tracing::Queue {
+        tracing::Queue {
+            queue: self.handle(),
+            progress_fence: self.progress().map_or(0, |(fence, _)| fence.handle),
+            node,
+            is_user_mode: matches!(self, Self::User(_)),
+        }
     }
 
     fn mode(&self) -> Option<Mode> {
@@ -191,8 +203,15 @@ impl<T: Thunks> Queue<T> {
         let last = completed(&progress, 0);
         let trace = Trace::new(create.trace_events)?;
         let executed = LogCounts::default();
-        let state =
-            State { lane, ring_size: create.ring_size, executed, submissions: 0, effort: Effort::default(), trace };
+        let state = State {
+            lane,
+            ring_size: create.ring_size,
+            executed,
+            submissions: 0,
+            effort: Effort::default(),
+            trace,
+            told: None,
+        };
         let queue = Self {
             state: Lock::new(os, state)?,
             progress: SpinCell::new(progress),
@@ -203,18 +222,22 @@ impl<T: Thunks> Queue<T> {
             number: device.new_queue_number(),
             create,
         };
-        os.thunks().trace(|| tracing::Event::QueueStart(queue.told()));
+        queue.with(|state| queue.tell_start(state));
         Ok(queue)
     }
 
-    /// What a trace is told of it.
-    fn told(&self) -> tracing::Queue {
-        self.with(|state| tracing::Queue {
-            queue: state.lane.handle(),
-            progress_fence: state.lane.progress().map_or(0, |(fence, _)| fence.handle),
-            node: self.create.node.0,
-            is_user_mode: matches!(state.lane, Lane::User(_)),
-        })
+    /// Tells a trace of the lane that was made.
+    fn tell_start(&self, state: &mut State<T>) {
+        let told = state.lane.told(self.create.node.0);
+        state.told = Some(told);
+        self.device.os().thunks().trace(|| tracing::Event::QueueStart(told));
+    }
+
+    /// Tells a trace of the lane's end, if it was told of its beginning: with the same fields.
+    fn tell_stop(&self, state: &mut State<T>) {
+        if let Some(told) = state.told.take() {
+            self.device.os().thunks().trace(|| tracing::Event::QueueStop(told));
+        }
     }
 
     /// Its device.
@@ -366,6 +389,7 @@ impl<T: Thunks> Queue<T> {
             return Err(UmdError::DeviceLost { state });
         }
         self.with(|state| {
+            self.tell_stop(state);
             state.lane = Lane::Gone;
             drop(self.progress.with(Option::take));
             let kernel_mode = kernel_mode || self.create.kernel_mode;
@@ -376,6 +400,7 @@ impl<T: Thunks> Queue<T> {
             self.last.store(completed(&progress, 0), Ordering::Release);
             self.may_wait_until.store(0, Ordering::Release);
             self.progress.with(|shown| *shown = progress);
+            self.tell_start(state);
             Ok(())
         })
     }
@@ -461,7 +486,7 @@ impl<T: Thunks> Drop for Queue<T> {
         if self.last.load(Ordering::Acquire) != 0 && self.device.is_alive() && !busy {
             self.idle();
         }
-        self.device.os().thunks().trace(|| tracing::Event::QueueStop(self.told()));
+        self.with(|state| self.tell_stop(state));
         // The lane holds the last reference then, and destroys its parts in order.
         drop(self.progress.with(Option::take));
         self.state.close(self.device.os());

@@ -41,7 +41,8 @@ pub enum Event {
     },
 }
 
-/// The fields of [`Event::QueueStart`] and [`Event::QueueStop`].
+/// The fields of [`Event::QueueStart`] and [`Event::QueueStop`], which are equal for one queue. A queue that is
+/// recreated ends under its old handles and begins under its new ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Queue {
     /// Hardware queue or packet context.
