@@ -95,7 +95,7 @@ pub fn collect<P: Platform>(started: &Started<P>, about: &About, buffer: &mut [u
 /// Every adapter of this image is on platform `P`, and none is stopped meanwhile: no other processor runs.
 pub unsafe fn collect_all<P: Platform>(buffer: &mut [u8]) -> usize {
     // A blob is whole words.
-    let part = buffer.len() / LISTED & !7;
+    let part = (buffer.len() / LISTED) & !7;
     let mut used = 0;
     for (at, to) in FENCEPOST.listed().zip(buffer.chunks_exact_mut(part.max(8))) {
         // SAFETY: StartDevice has listed a `Started<P>`, and StopDevice takes it off the list before it is freed, which
