@@ -218,8 +218,8 @@ impl Os {
         started.map(|()| adapter)
     }
 
-    /// As [`add_adapter`](Self::add_adapter), and returns the adapter that did not start as well: what it was asked, and
-    /// what it answered.
+    /// As [`add_adapter`](Self::add_adapter), and returns the adapter that did not start as well: what it was asked,
+    /// and what it answered.
     pub fn try_adapter(
         &self,
         driver: &Arc<LoadedDriver>,

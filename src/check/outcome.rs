@@ -13,8 +13,8 @@ pub enum Outcome {
     Held,
     /// A rule is broken, or the start was refused as Windows refuses it.
     Broken,
-    /// No rule is broken, and the model cannot tell: it lacks something that the driver wants, the driver did not start,
-    /// or something that was demanded was not reached.
+    /// No rule is broken, and the model cannot tell: it lacks something that the driver wants, the driver did not
+    /// start, or something that was demanded was not reached.
     NotJudged,
 }
 
