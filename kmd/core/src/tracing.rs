@@ -1,9 +1,9 @@
 //! What the driver tells a trace of: an event of the provider `Fencepost` each, which `kmd/src/nt/etw.rs` writes.
 //!
 //! Fields have the names that the events of `Microsoft-Windows-DxgKrnl` give the same things, so that the two line up
-//! in one trace, as far as a public list of that provider's events has them; docs/tracing.md has the table. An event is
-//! built only while somebody listens ([`Platform::trace`](crate::platform::Platform::trace)), on the stack, at the level
-//! that its place has: up to the device's. Nothing waits for a trace, and nothing depends on one.
+//! in one trace, as far as a public list of that provider's events has them; docs/tracing.md has the table. An event
+//! is built only while somebody listens ([`Platform::trace`](crate::platform::Platform::trace)), on the stack, at the
+//! level that its place has: up to the device's. Nothing waits for a trace, and nothing depends on one.
 
 use gpu_engine::log_entry::Entry;
 use gpu_wire::packet::log_operation;
