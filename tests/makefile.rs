@@ -4,9 +4,9 @@
 
 use std::collections::BTreeSet;
 
-/// Tool (with its command, where options depend on it), option, and the page that documents the option. The pages of the
-/// driver kit's tools were read for this; those of WPR, PowerShell and its cmdlets, Cargo, and of .NET's Makecert.exe
-/// and Certmgr.exe were not at hand in whole.
+/// Tool (with its command, where options depend on it), option, and the page that documents the option. The pages of
+/// the driver kit's tools were read for this; those of WPR, PowerShell and its cmdlets, Cargo, and of .NET's
+/// Makecert.exe and Certmgr.exe were not at hand in whole.
 const OPTIONS: &[(&str, &str, &str)] = &[
     ("cargo build", "--features", "The Cargo Book, cargo build"),
     ("cargo build", "--locked", "The Cargo Book, cargo build"),
