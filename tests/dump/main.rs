@@ -250,8 +250,8 @@ fn a_broken_rule_is_seen_where_it_was_broken() {
     assert!(frames.len() > 2 && frames.iter().all(|frame| frame.contains("fencepost.sys`")), "{text}");
 }
 
-/// What a blob has of a queue that ran once. Whether a ring is counted beside it is open: the engine looks at a queue by
-/// itself when it is connected, and finds work that is published before it is rung.
+/// What a blob has of a queue that ran once. Whether a ring is counted beside it is open: the engine looks at a queue
+/// by itself when it is connected, and finds work that is published before it is rung.
 const COUNTERS: &str = "counters of node 0\n  packets               2\n";
 
 /// A rule is broken while the adapter works: the driver's bug check callback has its debug blob in the dump, as the
