@@ -7,8 +7,8 @@ use std::process::Command;
 /// Debian's name of the debugger.
 const LLDB: &str = "lldb-19";
 
-/// How often LLDB is run that ends by a signal: 19.1 of Debian does so now and then while it loads a dump, the same dump
-/// that it reads the next time.
+/// How often LLDB is run that ends by a signal: 19.1 of Debian does so now and then while it loads a dump, the same
+/// dump that it reads the next time.
 const RUNS: usize = 3;
 
 /// Runs LLDB on a dump, with these commands, and returns what it prints.
