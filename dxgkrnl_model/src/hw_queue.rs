@@ -9,6 +9,7 @@
 //! has native fences, unless the personality says otherwise.
 
 mod doorbells;
+mod standstill;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -20,6 +21,7 @@ use wddm_abi::{
     DXGKARG_SUBMITCOMMANDTOHWQUEUE, NTSTATUS, Plain, ntstatus,
 };
 
+pub(crate) use self::standstill::Standstill;
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
@@ -112,43 +114,6 @@ pub(crate) struct HwQueue {
     is_untold: AtomicBool,
     /// The process and the handle of the progress fence, which goes with the queue.
     process: Weak<ProcessInner>,
-}
-
-/// Since when queues whose work an end waits for have made no progress. Queues of one device may wait for each other.
-pub(crate) struct Standstill {
-    since: Ticks,
-    /// The sum of their progress then.
-    seen: u64,
-    of: Vec<Arc<HwQueue>>,
-}
-
-impl Standstill {
-    /// Begins now.
-    pub(crate) fn begin(kernel: &Machine, of: Vec<Arc<HwQueue>>) -> Self {
-        let mut begun = Self { since: kernel.now(), seen: 0, of };
-        begun.seen = begun.progress();
-        begun
-    }
-
-    /// The queues.
-    pub(crate) fn queues(&self) -> Vec<Arc<HwQueue>> {
-        self.of.clone()
-    }
-
-    /// User mode may have written whatever values: their sum wraps.
-    fn progress(&self) -> u64 {
-        self.of.iter().fold(0, |sum, queue| sum.wrapping_add(queue.progress.value()))
-    }
-
-    /// Returns whether one of the queues has made progress since the last look: no time has passed without it then.
-    fn look(&mut self, kernel: &Machine) -> bool {
-        let progress = self.progress();
-        let moved = progress != self.seen;
-        if moved {
-            (self.since, self.seen) = (kernel.now(), progress);
-        }
-        moved
-    }
 }
 
 /// TdrDelays for which kernel-mode work that is destroyed may make no progress: within these the timeout's detection
@@ -500,7 +465,7 @@ impl HwQueue {
             // What this one waits for may have gone on while another one was waited for.
             standstill.look(kernel);
             while let Some(signal) = wait.signal() {
-                let deadline = (standstill.since + delay).min(until);
+                let deadline = (standstill.since() + delay).min(until);
                 let over = signal.wait_for(kernel, Some(deadline), || is_over().then_some(()));
                 if over.is_some() || kernel.rules.is_stopped() {
                     break;
