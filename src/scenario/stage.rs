@@ -38,6 +38,17 @@ pub(super) fn patience() -> Duration {
     Duration::from_secs(SECONDS.load(Ordering::Relaxed))
 }
 
+/// How much is played of what takes long.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Extent {
+    /// A fifth of many rounds.
+    Part,
+    /// Many rounds; of what takes longer than the suite has, a part.
+    Usual,
+    /// All.
+    Whole,
+}
+
 /// What cases are played on.
 #[derive(Clone)]
 pub struct Stage {
@@ -49,10 +60,7 @@ pub struct Stage {
     without: Vec<&'static str>,
     /// What the model does otherwise than the documents say.
     departure: Option<Departure>,
-    /// Whether cases that play a part of something long in the suite play all of it.
-    is_whole: bool,
-    /// Whether a part of many rounds will do.
-    in_part: bool,
+    extent: Extent,
     /// Where dumps of cases go.
     dumps: Option<Arc<OfCases>>,
     /// The recoveries of the machines that were played, those of each behind those of the one before.
@@ -69,18 +77,7 @@ impl Stage {
         let (settings, without) = (Vec::new(), Vec::new());
         let windows = Windows::Default;
         let recoveries = Arc::default();
-        Self {
-            form,
-            seed,
-            settings,
-            windows,
-            without,
-            departure: None,
-            is_whole: false,
-            in_part: false,
-            dumps: None,
-            recoveries,
-        }
+        Self { form, seed, settings, windows, without, departure: None, extent: Extent::Usual, dumps: None, recoveries }
     }
 
     /// A stage of whose cases dumps are kept.
@@ -98,25 +95,25 @@ impl Stage {
     /// A stage on which cases play all of what they are about, where that takes longer than the suite has.
     #[must_use]
     pub fn whole(mut self) -> Self {
-        self.is_whole = true;
+        self.extent = Extent::Whole;
         self
     }
 
     /// Returns whether it is such a stage.
     pub fn is_whole(&self) -> bool {
-        self.is_whole
+        self.extent == Extent::Whole
     }
 
     /// A stage beside others: a fifth of many rounds will do ([`Self::rounds`]).
     #[must_use]
     pub fn in_part(mut self) -> Self {
-        self.in_part = true;
+        self.extent = Extent::Part;
         self
     }
 
     /// How many of a case's `whole` rounds are played here: all of them, or a fifth.
     pub fn rounds(&self, whole: u64) -> u64 {
-        if self.in_part { whole.div_ceil(5) } else { whole }
+        if self.extent == Extent::Part { whole.div_ceil(5) } else { whole }
     }
 
     /// The form of the driver.

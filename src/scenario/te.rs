@@ -534,7 +534,8 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-99",
-        title: "a packet runs as the device loses its power for longer than TdrDelay: it is taken off, rests, and goes on",
+        title: "a packet runs as the device loses its power for longer than TdrDelay: it is taken off, rests, and goes \
+                on",
         source: "Timeout detection and recovery, TdrDelay; DxgkDdiSetPowerState (that packets are preempted in front of \
                 it, and that time without power does not count, is inferred)",
         play: amid::packets_rest,

@@ -22,14 +22,15 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "DB-62",
-        title: "a last queued value that is never reached keeps nobody waiting: the queue's end, the device's, the process's",
+        title: "a last queued value that is never reached keeps nobody waiting: the queue's end, the device's, the \
+                process's",
         source: "User-mode work submission, Normal process termination; D3DKMTDestroyHwQueue",
         play: never_reached,
     },
     Scenario {
         id: "DB-76",
-        title: "the end of a queue waits for work that goes on, for longer than TdrDelay in all, and the end of a device \
-                for a queue that waits for another one meanwhile",
+        title: "the end of a queue waits for work that goes on, for longer than TdrDelay in all, and the end of a \
+                device for a queue that waits for another one meanwhile",
         source: "User-mode work submission, Normal process termination",
         play: goes_on,
     },

@@ -40,7 +40,7 @@ impl Watch {
 
 /// Whether the threads of this process have waited for a processor for as long as `limit` in all since `before`: by so
 /// much what one hands on to the next may have come later. They have not where the kernel does not count that.
-fn were_kept(before: &BTreeMap<i32, Schedstat>, limit: Duration) -> bool {
+pub(super) fn were_kept(before: &BTreeMap<i32, Schedstat>, limit: Duration) -> bool {
     let since = |(thread, now): (i32, Schedstat)| {
         now.waited.saturating_sub(before.get(&thread).copied().unwrap_or_default().waited)
     };

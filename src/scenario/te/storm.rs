@@ -5,8 +5,10 @@ use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use super::client;
 use super::hardware::{ACTIVE, controller, force, unconditional};
 use super::hog::{Hog, Loop};
+use super::in_time::were_kept;
 use crate::decode::decode;
 use crate::fuzz::dice::Dice;
+use crate::schedstat::Schedstat;
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::{Reason, Step, What};
 use std::time::{Duration, Instant};
@@ -15,6 +17,14 @@ use wddm_abi::ntstatus::STATUS_SUCCESS;
 /// The nodes: two ordinary ones, and the paging node.
 const NODES: usize = 3;
 const PAGING: u32 = 2;
+
+/// Resets that may find an engine between two turns though the host has kept no thread from its processor: in any
+/// storm, and one in so many besides.
+const MISSES: u64 = 3;
+const MISSED: u64 = 32;
+/// For how long threads waited for a processor, in all, in a round whose miss is the host's: much longer than a change
+/// of turns takes.
+const KEPT: Duration = Duration::from_millis(1);
 
 /// Resets of a storm: of engines, and of the adapter.
 #[derive(Clone, Copy, Debug)]
@@ -170,6 +180,8 @@ struct Counts {
     jobs: u64,
     /// Resets that found an engine between two turns.
     missed: u64,
+    /// Those of them in whose rounds the host has kept no thread from its processor.
+    missed_alone: u64,
     /// Resets of engines that processes took turns on.
     turns: u64,
     /// Resets of each node.
@@ -214,6 +226,7 @@ fn round(
     }
     // Where processes take turns, over a turn; elsewhere about as long as a reset takes to begin.
     let turns = storm.preempts && number > 1;
+    let threads = Schedstat::all();
     let wait = Instant::now() + Duration::from_micros(dice.below(if turns { 20_000 } else { 300 }));
     while Instant::now() < wait {
         if turns { std::thread::yield_now() } else { std::hint::spin_loop() }
@@ -239,6 +252,9 @@ fn round(
             // It was between the turns of two processes. Those that it has lost nothing of come to their ends below.
             ensure!(turns, "a reset has cut off nothing of the one process that has the engine");
             counts.missed += 1;
+            counts.missed_alone += u64::from(!were_kept(&threads, KEPT));
+            let most = MISSES + storm.engines / MISSED;
+            ensure!(counts.missed_alone <= most, "{} resets cut nothing off", counts.missed_alone);
         }
         let count = || victims.iter().map(Victim::is_lost).collect::<Result<Vec<_>>>();
         let gone = |all: &[bool]| all.iter().filter(|lost| **lost).count();
@@ -293,8 +309,8 @@ pub fn play(stage: &Stage, storm: Storm) -> Played {
             }
             ensure!(counts.jobs >= storm.engines + storm.adapters, "{} jobs", counts.jobs);
             ensure!(counts.nodes.iter().all(|count| *count != 0), "resets by node: {:?}", counts.nodes);
-            // A change of turns takes some microseconds of a turn's milliseconds; a busy host draws it out, ten times
-            // over when three storms share two processors. An engine that never has anything to lose misses always.
+            // A change of turns takes some microseconds of a turn's milliseconds, and a busy host draws it out. An
+            // engine that never has anything to lose misses always.
             let Counts { missed, turns, .. } = counts;
             ensure!(2 * missed <= turns, "{missed} of {turns} resets cut nothing off");
             ensure!(counts.together != 0, "no two processes were on an engine that was reset");
