@@ -183,7 +183,7 @@ fn a_damaged_driver_is_a_sentence() {
     refused(&check(&other), "cannot be loaded");
     let name = b"KeInitializeEvent";
     let at = driver.windows(name.len()).position(|w| w == name).expect("the import");
-    let mut unknown = driver;
+    let mut unknown = driver.clone();
     unknown[at..at + name.len()].copy_from_slice(b"KeInitializeEvenz");
     // What the model lacks is not held against the driver.
     let output = check(&unknown);
@@ -191,6 +191,14 @@ fn a_damaged_driver_is_a_sentence() {
     let said = text(&output.stdout);
     assert!(said.contains("KeInitializeEvenz (threads, waiting, time and processors)"), "{said}");
     assert!(said.contains("not judged: it imports 1 services that the model does not know"), "{said}");
+    // Nor is a call at what Windows has, and what follows from that: it is named before the driver runs.
+    let mut lacking = driver;
+    lacking[at..at + name.len()].copy_from_slice(b"KeInitializeQueue");
+    let output = check(&lacking);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stdout));
+    let said = text(&output.stdout);
+    let first = "the model lacks ntoskrnl.exe!KeInitializeQueue (threads, waiting, time and processors)";
+    assert!(said.starts_with(first) && said.contains("not judged: it calls a service that the model lacks"), "{said}");
 }
 
 #[test]

@@ -186,11 +186,13 @@ fn every_option_that_a_task_uses_is_documented() {
 
 #[test]
 fn an_option_is_found_wherever_a_task_has_it() {
-    let makefile = "\n[tasks.a]\ncommand = \"wpr\"\nargs = [\n    \"-start\", \"x/y\",\n    \"/os:A,B\", \"--\", \"-z\",\n]\n\
+    let makefile = "\n[tasks.a]\ncommand = \"wpr\"\nargs = [\n\
+        \"-start\", \"x/y\",\n    \"/os:A,B\", \"--\", \"-z\",\n]\n\
         \n[tasks.b]\nscript_runner = \"@duckscript\"\nscript = '''\nfound = exec signtool sign /v a\n\
         exec --fail-on-error signtool verify /pa b\n'''\n\
         \n[tasks.c]\nscript_runner = \"powershell\"\nscript_runner_args = [\"-File\"]\nscript = '''\n\
-        if ($a -eq 1) { Remove-Item -Recurse $a }\n$b = @(Get-Item -Name `\n    -Force \"-quoted\") | tool /x \"/y\"\n'''\n";
+        if ($a -eq 1) { Remove-Item -Recurse $a }\n\
+        $b = @(Get-Item -Name `\n    -Force \"-quoted\") | tool /x \"/y\"\n'''\n";
     let found: Vec<String> = used(makefile).into_iter().map(|(tool, option)| format!("{tool} {option}")).collect();
     let expected = [
         "Get-Item -Force",

@@ -4,7 +4,7 @@
 
 use fencepost::inf::{Contents, lint};
 use fencepost::package::{
-    Certificate, Digest, FORMS, Form, PROGRAM, VERSION, file_version, make, sign_program, stamp, verify,
+    Certificate, Digest, FORMS, Form, PROGRAM, PROGRAM_FOLDER, VERSION, file_version, make, sign_program, stamp, verify,
 };
 use jiff::civil::{Date, date};
 use libtest_mimic::{Arguments, Trial};
@@ -90,7 +90,7 @@ fn the_same_is_made_twice() {
 fn the_program_is_signed() {
     let made = Made::new();
     let to = made.folder.path();
-    let place = to.join(PROGRAM);
+    let place = to.join(PROGRAM_FOLDER).join(PROGRAM);
     let sign = |images: &Path| sign_program(images, to, DAY, &made.certificate).expect("signed");
     assert_eq!(sign(to), None, "a program that is not built");
     assert_eq!(sign(&images()), Some(place.clone()));

@@ -241,6 +241,18 @@ impl Machine {
         Ok(image)
     }
 
+    /// Returns the imports of a driver's file that the model has no service for, as `dll!name`, whether Windows is
+    /// known to have them or not. Nothing is loaded.
+    ///
+    /// # Errors
+    /// [`LoadError`], when the file's headers or its table of imports cannot be read.
+    pub fn missing_imports(&self, file: &[u8]) -> Result<Vec<String>, LoadError> {
+        let headers = Headers::parse(file, ImageKind::Kernel)?;
+        let imports = link::imports(&link::lay_out(file, &headers), &headers)?;
+        let lacks = |import: &&Import| self.imports.resolve_kernel(&import.dll, &import.symbol).is_none();
+        Ok(imports.iter().filter(lacks).map(|import| MissingImport::new(import).to_string()).collect())
+    }
+
     pub(crate) fn load_image(
         &self,
         name: &str,

@@ -14,7 +14,7 @@ use wddm_abi::{
 
 /// Where a command buffer is said to be that is not to be executed. Nothing is mapped there.
 const NOWHERE: u64 = 0x7000_0000_0000;
-/// Its bytes.
+/// The length that it is said to have, in bytes.
 const LENGTH: u32 = 64;
 
 /// What was done, in words, and what was reached.

@@ -45,6 +45,7 @@ pub struct Verdict {
 }
 
 /// What was done with the driver, and what came of it.
+#[derive(Serialize)]
 pub struct Checked {
     /// The verdict.
     pub outcome: Outcome,
@@ -107,13 +108,14 @@ pub fn check(
         (name, setting::adapter(settings))
     };
     let mut gaps = Vec::new();
-    let (mut missing, mut reached, mut slots) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut reached, mut slots) = (Vec::new(), Vec::new());
+    // The error of a file that has no table of imports is that of loading it.
+    let missing = os.kernel().missing_imports(&bytes).unwrap_or_default();
+    let missing: Vec<_> = missing.iter().map(|import| services::with_purpose(import)).collect();
+    missing.iter().for_each(|import| say(&format!("the model lacks {import}")));
     let (mut known, mut refused) = (None, false);
     match os.load_driver(&Driver::Image(name.to_owned(), bytes)) {
         Ok(driver) => {
-            missing = driver.image().map(|image| image.missing_imports()).unwrap_or_default();
-            missing.iter_mut().for_each(|import| *import = services::with_purpose(import));
-            missing.iter().for_each(|import| say(&format!("the model lacks {import}")));
             slots = driver.slots();
             let (adapter, started) = os.try_adapter(&driver, config);
             steps.extend(adapter.transcript().iter().map(|line| format!("{}: {}", line.step, line.answer)));
@@ -130,9 +132,7 @@ pub fn check(
             known = Some(adapter);
         }
         Err(DriverError::Image(LoadError::UnknownImports(unknown))) => {
-            missing = unknown.iter().map(|import| services::with_purpose(import)).collect();
-            missing.iter().for_each(|import| say(&format!("the model lacks {import}, and knows it of no Windows")));
-            gaps.push(Gap::Imports(missing.len()));
+            gaps.push(Gap::Imports(unknown.len()));
         }
         Err(DriverError::Image(error)) => {
             return Err(anyhow::Error::new(error).context(format!("{name} cannot be loaded")));
@@ -152,7 +152,8 @@ pub fn check(
     // The last function is called when the adapter is gone.
     let is_called = |slot: &&str| calls.contains_key(*slot) || *slot == "DxgkDdiUnload";
     let never_called: Vec<_> = slots.iter().copied().filter(|slot| !is_called(slot)).collect();
-    let (outcome, unjudged) = outcome::judge(&rules, refused, &gaps, &reached, demanded);
+    let broken: Vec<_> = violations.iter().map(|violation| violation.rule.name).collect();
+    let (outcome, unjudged) = outcome::judge(&broken, refused, &gaps, &reached, demanded);
     Ok(Checked { outcome, unjudged, reached, never_called, registered: slots.len(), missing, rules, steps })
 }
 

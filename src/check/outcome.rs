@@ -1,8 +1,8 @@
 //! What a verdict is, and what must be reached for one.
 
-use super::Verdict;
 use clap::ValueEnum;
 use serde::Serialize;
+use std::fmt;
 use wddm_abi::NTSTATUS;
 
 /// What a check comes to.
@@ -16,6 +16,16 @@ pub enum Outcome {
     /// No rule is broken, and the model cannot tell: it lacks something that the driver wants, the driver did not
     /// start, or something that was demanded was not reached.
     NotJudged,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Held => "held",
+            Self::Broken => "broken",
+            Self::NotJudged => "not judged",
+        })
+    }
 }
 
 /// What of a driver a check may reach.
@@ -77,24 +87,25 @@ impl Gap {
 /// The rule of a call at a service that the model lacks: nothing that the driver has done wrong.
 const LACKING: &str = "NT-IMPORT";
 
-/// The verdict, and why it is none or what it leaves out, a sentence each. `refused`: the start was refused as Windows
-/// refuses it.
+/// The verdict, and why it is none or what it leaves out, a sentence each. `broken`: the names of the rules that were
+/// broken, in the order in which they were: what follows a call at a service that the model lacks may follow from that,
+/// and is not counted. `refused`: the start was refused as Windows refuses it.
 pub(super) fn judge(
-    rules: &[Verdict],
+    broken: &[&str],
     refused: bool,
     gaps: &[Gap],
     reached: &[Reach],
     demanded: &[Reach],
 ) -> (Outcome, Vec<String>) {
-    let broken = |verdict: &&Verdict| verdict.status == "broken";
     let mut unjudged: Vec<_> = gaps.iter().map(Gap::title).collect();
-    let lacking = rules.iter().filter(broken).find(|verdict| verdict.name == LACKING);
+    let lacking = broken.iter().position(|name| *name == LACKING);
     unjudged.extend(lacking.map(|_| "it calls a service that the model lacks".to_owned()));
     if gaps.is_empty() && !refused {
         let all = Reach::value_variants().iter().filter(|step| **step == Reach::Open || demanded.contains(step));
         unjudged.extend(all.filter(|step| !reached.contains(step)).map(|step| step.title().to_owned()));
     }
-    let outcome = match rules.iter().filter(broken).any(|verdict| verdict.name != LACKING) || refused {
+    let counted = &broken[..lacking.unwrap_or(broken.len())];
+    let outcome = match !counted.is_empty() || refused && lacking.is_none() {
         true => Outcome::Broken,
         false if unjudged.is_empty() => Outcome::Held,
         false => Outcome::NotJudged,
@@ -106,35 +117,30 @@ pub(super) fn judge(
 mod tests {
     use super::*;
 
-    fn verdict(name: &'static str, status: &'static str) -> Verdict {
-        Verdict { name, source: "", status, count: 1, detail: String::new() }
-    }
-
     #[test]
     fn held_needs_what_is_demanded() {
-        let held = [verdict("A", "held")];
         let judged =
-            |rules: &[Verdict], reached: &[Reach], demanded: &[Reach]| judge(rules, false, &[], reached, demanded);
-        assert_eq!(judged(&held, &[Reach::Open], &[]), (Outcome::Held, Vec::new()));
-        let (outcome, why) = judged(&held, &[], &[]);
+            |broken: &[&str], reached: &[Reach], demanded: &[Reach]| judge(broken, false, &[], reached, demanded);
+        assert_eq!(judged(&[], &[Reach::Open], &[]), (Outcome::Held, Vec::new()));
+        let (outcome, why) = judged(&[], &[], &[]);
         assert_eq!((outcome, why.len()), (Outcome::NotJudged, 1));
-        let (outcome, why) =
-            judged(&held, &[Reach::Open, Reach::Device], &[Reach::Device, Reach::Submit, Reach::Paging]);
+        let (outcome, why) = judged(&[], &[Reach::Open, Reach::Device], &[Reach::Device, Reach::Submit, Reach::Paging]);
         assert_eq!(outcome, Outcome::NotJudged);
         assert_eq!(why, [Reach::Submit.title(), Reach::Paging.title()]);
         // What is broken is broken, however little was reached.
-        assert_eq!(judged(&[verdict("A", "broken")], &[], &[]).0, Outcome::Broken);
+        assert_eq!(judged(&["A"], &[], &[]).0, Outcome::Broken);
     }
 
     #[test]
     fn what_the_model_lacks_is_not_the_drivers_fault() {
-        let lacks = [verdict(LACKING, "broken"), verdict("A", "held")];
-        assert_eq!(judge(&lacks, false, &[], &[Reach::Open], &[]).0, Outcome::NotJudged);
-        let both = [verdict(LACKING, "broken"), verdict("A", "broken")];
-        assert_eq!(judge(&both, false, &[], &[Reach::Open], &[]).0, Outcome::Broken);
+        let judged = |broken: &[&str], refused| judge(broken, refused, &[], &[Reach::Open], &[]).0;
+        assert_eq!(judged(&[LACKING], false), Outcome::NotJudged);
+        assert_eq!(judged(&[LACKING, "A"], false), Outcome::NotJudged);
+        assert_eq!(judged(&[LACKING], true), Outcome::NotJudged);
+        assert_eq!(judged(&["A", LACKING], false), Outcome::Broken);
+        assert_eq!(judged(&[], true), Outcome::Broken);
         let start = Gap::Start { step: "DxgkDdiStartDevice".to_owned(), status: NTSTATUS(-1) };
         let (outcome, why) = judge(&[], false, &[start], &[], &[Reach::Submit]);
         assert_eq!((outcome, why.len()), (Outcome::NotJudged, 1), "{why:?}");
-        assert_eq!(judge(&[], true, &[], &[], &[]).0, Outcome::Broken);
     }
 }

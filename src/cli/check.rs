@@ -5,7 +5,7 @@ use super::{Family, advise, check_json, checked, say_what_is_played, write_json}
 use anyhow::{Context, Result};
 use clap::Args;
 use dxgkrnl_model::personality::Windows;
-use fencepost::check::{Outcome, Reach, Verdict, check, is_ours};
+use fencepost::check::{Checked, Outcome, Reach, check, is_ours};
 use fencepost::setting::{Assignment, of_any, of_ours};
 use serde::Serialize;
 use std::path::PathBuf;
@@ -50,16 +50,8 @@ struct Report {
     windows: String,
     /// As `--setting` takes them.
     settings: Vec<String>,
-    outcome: Outcome,
-    /// Why it is not judged, or what of it is not.
-    unjudged: Vec<String>,
-    reached: Vec<Reach>,
-    /// Functions that are registered and were not called.
-    never_called: Vec<&'static str>,
-    /// Services that are imported and that the model lacks.
-    missing: Vec<String>,
-    rules: Vec<Verdict>,
-    steps: Vec<String>,
+    #[serde(flatten)]
+    checked: Checked,
 }
 
 impl Arguments {
@@ -104,7 +96,8 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
             println!("    count   {}; the first is shown", rule.count);
         }
     }
-    let failed = checked.outcome != Outcome::Held;
+    let outcome = checked.outcome;
+    let failed = outcome != Outcome::Held;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     arguments.dump.write_with(&recorder, &stem, failed, &[path.clone(), path.with_extension("pdb")])?;
     if ours && failed {
@@ -127,12 +120,7 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
     for why in &checked.unjudged {
         println!("not judged: {why}");
     }
-    let verdict = match checked.outcome {
-        Outcome::Held => "held",
-        Outcome::Broken => "broken",
-        Outcome::NotJudged => "not judged",
-    };
-    println!("{verdict}: {held} rules held, {broken} broken, {not_reached} not reached: {}", path.display());
+    println!("{outcome}: {held} rules held, {broken} broken, {not_reached} not reached: {}", path.display());
     if !arguments.verbose && started {
         println!("--verbose shows what was done with the driver; a rule is not reached where nothing called for it");
     }
@@ -147,15 +135,9 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
             driver: path.display().to_string(),
             windows,
             settings: settings.iter().map(|(name, value)| format!("{name}={value}")).collect(),
-            outcome: checked.outcome,
-            unjudged: checked.unjudged,
-            reached: checked.reached,
-            never_called: checked.never_called,
-            missing: checked.missing,
-            rules: checked.rules,
-            steps: checked.steps,
+            checked,
         };
         write_json(to, &report)?;
     }
-    Ok(checked.outcome)
+    Ok(outcome)
 }

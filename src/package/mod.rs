@@ -40,8 +40,10 @@ const ARCHITECTURE: &str = "amd64";
 /// The certificate's file in a package.
 const CERTIFICATE: &str = "fencepost.cer";
 
-/// Where the signed program for test machines is, beside the packages.
-pub const PROGRAM: &str = "program/fencepost.exe";
+/// The program for test machines.
+pub const PROGRAM: &str = "fencepost.exe";
+/// The folder of the signed one, beside the packages.
+pub const PROGRAM_FOLDER: &str = "program";
 
 /// One of the two packages.
 #[derive(Clone, Copy, Debug)]
@@ -164,26 +166,25 @@ fn make_one(form: &Form, images: &Path, to: &Path, date: Date, certificate: &Cer
     Ok(Package { inf, folder, files })
 }
 
-/// Signs `fencepost.exe`, the program for test machines, of the folder `images` into [`PROGRAM`] in `to`, and verifies
-/// it. Returns where it is then; `None`: there is none in `images`. What stood there before is gone.
+/// Signs [`PROGRAM`] of the folder `images` into [`PROGRAM_FOLDER`] in `to`, and verifies it. Returns where it is then;
+/// `None`: there is none in `images`. What stood there before is gone.
 ///
 /// # Errors
 /// When a tool fails, the signature does not verify, or `to` cannot be written.
 pub fn sign_program(images: &Path, to: &Path, date: Date, certificate: &Certificate) -> Result<Option<PathBuf>> {
-    let Some(name) = Path::new(PROGRAM).file_name() else { return Ok(None) };
-    let from = images.join(name);
+    let from = images.join(PROGRAM);
     if !from.is_file() {
         return Ok(None);
     }
     let cannot = || format!("cannot write into {}", to.display());
     let work = tempfile::Builder::new().prefix(".program-").tempdir_in(to).with_context(cannot)?;
     let time = date.to_zoned(TimeZone::UTC)?.timestamp().as_second();
-    let signed = work.path().join(name);
+    let signed = work.path().join(PROGRAM);
     certificate.sign(&from, &signed, time)?;
     certificate.verify(&signed)?;
-    let place = to.join(PROGRAM);
-    let folder = place.parent().unwrap_or(to);
-    std::fs::create_dir_all(folder).with_context(cannot)?;
+    let folder = to.join(PROGRAM_FOLDER);
+    std::fs::create_dir_all(&folder).with_context(cannot)?;
+    let place = folder.join(PROGRAM);
     std::fs::rename(&signed, &place).with_context(cannot)?;
     Ok(Some(place))
 }
