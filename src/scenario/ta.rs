@@ -101,9 +101,9 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TA-21",
-        title: "an engine that stops answering again behind each reset, with memory that is lost each time: the system \
-                stops at the reset behind TdrLimitCount",
-        source: "Testing and debugging TDR, TdrLimitCount; docs/settings.md, FaultWedgeAgain, FaultLoseMemory",
+        title: "one process after another hangs an engine that cannot be reset, and memory is lost with each reset of the \
+                adapter: the system stops at the one behind TdrLimitCount",
+        source: "Testing and debugging TDR, TdrLimitCount; docs/settings.md, FaultLoseMemory",
         play: limit::again,
     },
     Scenario {

@@ -42,7 +42,7 @@ mod blob;
 mod cancelled;
 mod debug;
 mod dependents;
-mod failed;
+pub(super) mod failed;
 mod faulted;
 pub(super) mod faults;
 mod halves;

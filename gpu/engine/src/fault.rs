@@ -41,8 +41,6 @@ pub struct FaultPlan {
     pub fail_interrupts: AtomicU64,
     /// The engine that fetches the packet with this number stops answering until released.
     pub wedge_at: AtomicU64,
-    /// Whether the packets behind that one do so to their engines, too.
-    pub wedge_again: AtomicBool,
     /// Whether a wedged engine goes on.
     pub release: AtomicBool,
 }
@@ -68,9 +66,7 @@ impl FaultPlan {
         if n == self.corrupt_packet.load(Ordering::Relaxed) {
             return Some(Injected::Corrupt);
         }
-        let wedge_at = self.wedge_at.load(Ordering::Relaxed);
-        let is_behind = wedge_at != 0 && n > wedge_at && self.wedge_again.load(Ordering::Relaxed);
-        if n == wedge_at || is_behind {
+        if n == self.wedge_at.load(Ordering::Relaxed) {
             return Some(Injected::Wedge);
         }
         None

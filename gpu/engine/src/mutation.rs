@@ -190,7 +190,7 @@ gpu_word::mutations! {
     ArmsCorruption = 130,
     /// `FaultInterrupts` works without test signing.
     ArmsInterrupts = 131,
-    /// `FaultWedgeAt` and `FaultWedgeAgain` work without test signing.
+    /// `FaultWedgeAt` works without test signing.
     ArmsWedge = 132,
     /// `FaultLoseMemory` works without test signing.
     ArmsLoss = 133,

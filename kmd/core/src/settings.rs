@@ -283,9 +283,6 @@ settings! {
             "this many requests for an interrupt fail";
         fault_wedge_at: u64, "FaultWedgeAt", Values::Any, 0,
             "number of the packet at which an engine stops answering, for good: a reset of the adapter replaces it; 0: none";
-        fault_wedge_again: bool, "FaultWedgeAgain", SWITCH, 0,
-            "1: so does each packet behind that of `FaultWedgeAt`, to its engine: where the paging node has work, \
-            resets of the adapter follow each other, up to bug check 0x116";
         fault_lose_memory: bool, "FaultLoseMemory", SWITCH, 0,
             "1, under test signing alone: a reset of the adapter takes the content of the local segment along, as a GPU's \
             memory may lose it";

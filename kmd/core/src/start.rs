@@ -327,7 +327,7 @@ fn kept(mut settings: Settings, as_set: &Settings, mutant: u32) -> Settings {
         settings.fault_interrupts = as_set.fault_interrupts;
     }
     if chosen.is(Mutation::ArmsWedge) {
-        (settings.fault_wedge_at, settings.fault_wedge_again) = (as_set.fault_wedge_at, as_set.fault_wedge_again);
+        settings.fault_wedge_at = as_set.fault_wedge_at;
     }
     if chosen.is(Mutation::ArmsLoss) {
         settings.fault_lose_memory = as_set.fault_lose_memory;
@@ -339,7 +339,6 @@ fn arm_faults<P: Platform>(gpu: &Gpu<P>, settings: &Settings) {
     gpu.faults.corrupt_packet.store(settings.fault_corrupt_packet, Ordering::Relaxed);
     gpu.faults.fail_interrupts.store(settings.fault_interrupts, Ordering::Relaxed);
     gpu.faults.wedge_at.store(settings.fault_wedge_at, Ordering::Relaxed);
-    gpu.faults.wedge_again.store(settings.fault_wedge_again, Ordering::Relaxed);
     if settings.fault_corrupt_packet != 0 || settings.fault_interrupts != 0 || settings.fault_wedge_at != 0 {
         gpu.faults.arm();
     }

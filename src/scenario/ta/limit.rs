@@ -4,8 +4,9 @@ use super::stuck::stopped;
 use crate::scenario::db::raw;
 use crate::scenario::rig::Rig;
 use crate::scenario::rp::fill;
-use crate::scenario::te::Hog;
+use crate::scenario::te::failed::cannot;
 use crate::scenario::te::hardware::{controller, force, recovered, unconditional, works};
+use crate::scenario::te::{Hog, client, stubborn};
 use crate::scenario::{Denied, Played, Raw, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{Reason, Step, What};
@@ -108,24 +109,25 @@ fn has_0x142(scene: &Scene) -> bool {
     scene.world.os.report().events.iter().any(|event| event.text.contains("0x142"))
 }
 
-/// The packet at which an engine stops answering: far behind what starts and first clients need.
-const AT: u32 = 4000;
-
-/// An engine stops answering, and again behind each reset, which takes the content of local memory along.
+/// One process after another hangs an engine that cannot be reset; each reset of the adapter takes the content of local
+/// memory along.
 pub(super) fn again(stage: &Stage) -> Played {
+    let node = if stage.rung() == 0 { 0 } else { 2 };
     let most = TdrSettings::default().limit_count;
-    let setup = Setup::default().quick_tdr().setting("FaultWedgeAt", AT).setting("FaultWedgeAgain", 1);
-    let setup = setup.setting("FaultLoseMemory", 1).setting("LocalSegmentSize", 16 << 20).breaks(&["DXG-TDR-LIMIT"]);
-    // The reset of an engine fails each time, and the adapter's follows.
+    let setup = stubborn().with_driver(cannot).breaks(&["DXG-TDR-LIMIT"]);
+    let setup = setup.setting("FaultLoseMemory", 1).setting("LocalSegmentSize", 16 << 20);
+    // The reset of the engine fails each time, and the adapter's follows.
     stage.play(setup.resets(2 * u64::from(most + 1)), |scene| {
         let rig = Rig::open(scene, "feeds")?;
         let _there = fill(&rig.device, WORD)?;
-        let is_stopped = || scene.world.os.kernel().rules.is_stopped();
-        scene.until("the end of the system", || {
-            // Whatever is refused or lost: new work wedges an engine again.
-            let _until_it_wedges = feed(scene, &rig);
-            Ok(is_stopped())
-        })?;
+        for _ in 0..=most {
+            let process = client(scene, "hangs")?;
+            let hog = Hog::new(scene, &process, &[node])?;
+            hog.spin(node, 0)?;
+            // Behind the stop every call is refused.
+            let is_stopped = || scene.world.os.kernel().rules.is_stopped();
+            scene.until("the loss of the device", || Ok(is_stopped() || !hog.is_active().unwrap_or(false)))?;
+        }
         let all = scene.world.os.kernel().rules.violations();
         stopped(all.iter().find(|one| one.rule.name == "DXG-TDR-LIMIT").context("no violation")?, u64::from(most) + 1)?;
         let all = scene.adapter().recoveries();
@@ -140,17 +142,6 @@ pub(super) fn again(stage: &Stage) -> Played {
         }
         Ok(())
     })
-}
-
-/// Submits as a new process, or what is left of `rig`'s, to node 0.
-fn feed(scene: &Scene, rig: &Rig) -> Played {
-    let new = Rig::open(scene, "feeds");
-    let rig = new.as_ref().unwrap_or(rig);
-    let queue = rig.queue(0)?;
-    for _ in 0..AT / 100 {
-        queue.run(|list| (0..100).try_for_each(|_| list.nop(8)))?;
-    }
-    Ok(())
 }
 
 /// A process hangs as often as it may, and once more.

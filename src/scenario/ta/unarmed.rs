@@ -17,15 +17,10 @@ const EARLY: u32 = 40;
 /// Each such setting does nothing without test signing, and the driver says so.
 pub(super) fn faults(stage: &Stage) -> Played {
     let all = || Settings::TABLE.iter().filter(|setting| setting.name.starts_with("Fault"));
-    ensure!(all().count() >= 5, "there are {} such settings", all().count());
+    ensure!(all().count() >= 4, "there are {} such settings", all().count());
     for setting in all().filter(|setting| !stage.sets(setting.name)) {
         let setup =
             Setup::default().setting(setting.name, value(setting)).setting("LocalSegmentSize", 16 << 20).resets(1);
-        let setup = match setting.name {
-            // It does something with the other one alone.
-            "FaultWedgeAgain" => setup.setting("FaultWedgeAt", EARLY),
-            _ => setup,
-        };
         let setup = setup.windows(|windows| windows.test_signing = false);
         stage.play(setup, |scene| is_dead(scene, setting)).context(setting.name)?;
     }
