@@ -10,6 +10,8 @@ pub const START_26100: &str = include_str!("../transcripts/start_26100.txt");
 pub(crate) enum Need {
     /// A failure ends the start.
     Required,
+    /// A failure is tolerated, and told of: authors of drivers saw a start without.
+    Expected,
     /// A failure is tolerated.
     Optional,
     /// The type says nothing of a render-only adapter; `Personality::refusals_end_start` says whether a failure ends
@@ -87,6 +89,7 @@ fn parse_step(words: &[&str]) -> Option<Step> {
         ["query", name, size, need] => {
             let need = match need {
                 "required" => Need::Required,
+                "expected" => Need::Expected,
                 "optional" => Need::Optional,
                 "nothing" => Need::Nothing,
                 "mmu" => Need::Mmu,

@@ -151,7 +151,9 @@ pub use kernel::{Entered, Kernel, KernelConfig, Machine, Service};
 pub use leaks::Leak;
 pub use memory::{CacheType, Mdl, PAGE_SIZE, PageKind, PageObject, PageTraits, Rights};
 pub use routines::Routine;
-pub use rules::{CallRecord, Caller, Context, Details, Policy, Rule, RuleList, RuleReport, Rulebook, Violation};
+pub use rules::{
+    CallRecord, Caller, Context, Details, Policy, Rule, RuleList, RuleReport, Rulebook, Severity, Violation,
+};
 pub use shim::{CodeAddress, In, Out, ShimEntry};
 pub use thread::{Thread, ThreadKind};
 pub use user::guard::{AccessViolation, try_user};

@@ -43,6 +43,34 @@ pub const MAX_RULES: usize = 512;
 /// How many violations a rulebook keeps; further ones are counted only.
 pub const MAX_VIOLATIONS: usize = 1000;
 
+/// How much a broken rule weighs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Worth knowing: a document leaves it open, or the driver could do better.
+    Note,
+    /// A document asks for it, and drivers that do otherwise were seen to run on Windows.
+    Warning,
+    /// Windows refuses the driver, bug-checks, or relies on it: what comes of it is not the driver's to say.
+    Error,
+}
+
+impl Severity {
+    /// The word for it, in lower case.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// A rule that a driver must keep.
 #[derive(Debug)]
 pub struct Rule {
@@ -55,6 +83,8 @@ pub struct Rule {
     /// Bug check code and first parameter that Windows (or Driver Verifier) raises for this; `None` where it raises
     /// none.
     pub bugcheck: Option<(u32, u64)>,
+    /// How much a breach weighs.
+    pub severity: Severity,
     /// What the driver's author should do, in one sentence.
     pub fix: &'static str,
     /// Process-wide number plus one; 0 until registered.
@@ -70,7 +100,14 @@ impl Rule {
         bugcheck: Option<(u32, u64)>,
         fix: &'static str,
     ) -> Self {
-        Self { name, title, source, bugcheck, fix, id: AtomicU32::new(0) }
+        Self { name, title, source, bugcheck, severity: Severity::Error, fix, id: AtomicU32::new(0) }
+    }
+
+    /// The same rule with another severity.
+    #[must_use]
+    pub const fn weighing(mut self, severity: Severity) -> Self {
+        self.severity = severity;
+        self
     }
 
     /// Index into counter arrays. Registers the rule when nobody has.
@@ -99,7 +136,8 @@ impl Rule {
 #[derive(Debug)]
 pub struct RuleList(pub &'static [&'static Rule]);
 
-/// Declares rules as statics, and a [`RuleList`] of them. See the module's example.
+/// Declares rules as statics, and a [`RuleList`] of them. See the module's example. Behind `bugcheck` a rule may say
+/// `severity: warning` or `severity: note`; without it is an error.
 #[macro_export]
 macro_rules! rules {
     (
@@ -110,6 +148,7 @@ macro_rules! rules {
                 title: $title:literal,
                 source: $source:literal,
                 bugcheck: $bugcheck:tt,
+                $(severity: $severity:ident,)?
                 fix: $fix:literal $(,)?
             }
         )*
@@ -117,21 +156,24 @@ macro_rules! rules {
         $(
             $(#[$m])*
             pub static $id: $crate::Rule =
-                $crate::Rule::new($name, $title, $source, $crate::rules!(@bugcheck $bugcheck), $fix);
+                $crate::Rule::new($name, $title, $source, $crate::rules!(@bugcheck $bugcheck), $fix)
+                    $(.weighing($crate::rules!(@severity $severity)))?;
         )*
         $(#[$lm])*
         $lv static $list: $crate::RuleList = $crate::RuleList(&[$(&$id),*]);
     };
     (@bugcheck none) => { None };
+    (@severity warning) => { $crate::Severity::Warning };
+    (@severity note) => { $crate::Severity::Note };
     (@bugcheck ($code:literal, $param:literal)) => { Some(($code, $param)) };
 }
 
 /// What a rulebook does with a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The first violation is printed like a bug check and stops the machine: waits end, driver code is left at its
-    /// next call of a service. The process lives on; a runner asks [`Rulebook::stopped`] and exits 1. The default of
-    /// tools.
+    /// The first violation that is an [error](Severity::Error) is printed like a bug check and stops the machine: waits
+    /// end, driver code is left at its next call of a service. The process lives on; a runner asks
+    /// [`Rulebook::stopped`] and exits 1. The default of tools. Others are recorded.
     Stop,
     /// Violations are recorded and the call goes on with a defined value. For tests that break rules on purpose.
     Collect,
@@ -263,7 +305,10 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [p1, p2, p3, p4] = self.params;
         match self.code {
-            0 => writeln!(f, "*** RULE BROKEN, for which Windows has no bug check")?,
+            0 if self.rule.severity == Severity::Error => {
+                writeln!(f, "*** RULE BROKEN, for which Windows has no bug check")?;
+            }
+            0 => writeln!(f, "*** {}", self.rule.severity.name().to_uppercase())?,
             code => writeln!(f, "*** STOP: 0x{code:08X} (0x{p1:X}, 0x{p2:X}, 0x{p3:X}, 0x{p4:X})")?,
         }
         writeln!(f, "    rule    {}: {}", self.rule.name, self.rule.title)?;
@@ -447,7 +492,7 @@ impl Rulebook {
             detail: details.text,
             context: cpu::context(),
         };
-        let stops = fatal || self.policy == Policy::Stop;
+        let stops = fatal || self.policy == Policy::Stop && rule.severity == Severity::Error;
         let first = stops && self.stop.set(violation.clone()).is_ok();
         {
             let mut violations = self.violations.lock();
@@ -558,6 +603,8 @@ mod tests {
         FIRST = "TEST-FIRST" { title: "one", source: "here", bugcheck: (0xC4, 0x1), fix: "none" }
         /// For these tests.
         SECOND = "TEST-SECOND" { title: "two", source: "here", bugcheck: none, fix: "none" }
+        /// For these tests.
+        THIRD = "TEST-THIRD" { title: "three", source: "here", bugcheck: none, severity: warning, fix: "none" }
     }
 
     #[test]
@@ -589,11 +636,26 @@ mod tests {
     }
 
     #[test]
+    fn a_warning_stops_nothing_and_says_what_it_is() {
+        let book = Rulebook::new(Policy::Stop, &[&TEST_RULES]);
+        book.set_sink(|_| ());
+        book.broken(&THIRD, "well");
+        assert!(!book.is_stopped() && book.was_broken(&THIRD));
+        book.broken(&FIRST, "no");
+        assert_eq!(book.stopped().map(|v| v.rule.name), Some("TEST-FIRST"));
+        let heads: Vec<_> = book.violations().iter().map(|v| v.to_string().lines().next().map(str::to_owned)).collect();
+        assert_eq!(
+            heads,
+            [Some("*** WARNING".to_owned()), Some("*** STOP: 0x000000C4 (0x1, 0x0, 0x0, 0x0)".to_owned())]
+        );
+    }
+
+    #[test]
     fn a_rule_that_nobody_evaluates_is_in_the_report() {
         let book = Rulebook::new(Policy::Collect, &[&TEST_RULES]);
         book.count(&FIRST);
         let report = book.report();
-        assert_eq!(report.iter().map(|r| r.evaluations).collect::<Vec<_>>(), [1, 0]);
+        assert_eq!(report.iter().map(|r| r.evaluations).collect::<Vec<_>>(), [1, 0, 0]);
     }
 
     #[test]

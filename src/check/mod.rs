@@ -25,7 +25,7 @@ use dxgkrnl_model::os::Os;
 use dxgkrnl_model::personality::{Personality, Windows};
 use dxgkrnl_model::report::Report;
 use exercise::exercise;
-use nt_model::LoadError;
+use nt_model::{LoadError, Severity};
 use outcome::Gap;
 use serde::Serialize;
 
@@ -38,6 +38,8 @@ pub struct Verdict {
     pub source: &'static str,
     /// `held`, `broken` or `not reached`.
     pub status: &'static str,
+    /// What a breach weighs: `error`, `warning` or `note`. Errors alone count for the verdict.
+    pub severity: &'static str,
     /// How often it was broken.
     pub count: u64,
     /// What was found, for a broken rule; what the rule says, for the others.
@@ -152,7 +154,8 @@ pub fn check(
     // The last function is called when the adapter is gone.
     let is_called = |slot: &&str| calls.contains_key(*slot) || *slot == "DxgkDdiUnload";
     let never_called: Vec<_> = slots.iter().copied().filter(|slot| !is_called(slot)).collect();
-    let broken: Vec<_> = violations.iter().map(|violation| violation.rule.name).collect();
+    let errors = violations.iter().filter(|violation| violation.rule.severity == Severity::Error);
+    let broken: Vec<_> = errors.map(|violation| violation.rule.name).collect();
     let (outcome, unjudged) = outcome::judge(&broken, refused, &gaps, &reached, demanded);
     Ok(Checked { outcome, unjudged, reached, never_called, registered: slots.len(), missing, rules, steps })
 }
@@ -170,7 +173,8 @@ fn verdicts(report: &Report, found: &dyn Fn(&'static str) -> Option<String>) -> 
             let name = rule.rule.name;
             let detail = if status == "broken" { found(name) } else { None };
             let detail = detail.unwrap_or_else(|| rule.rule.title.to_owned());
-            Verdict { name, source: rule.rule.source, status, count: rule.broken, detail }
+            let (source, severity) = (rule.rule.source, rule.rule.severity.name());
+            Verdict { name, source, status, severity, count: rule.broken, detail }
         })
         .collect()
 }

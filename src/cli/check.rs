@@ -7,11 +7,15 @@ use clap::Args;
 use dxgkrnl_model::personality::Windows;
 use fencepost::check::{Checked, Outcome, Reach, check, is_ours};
 use fencepost::setting::{Assignment, of_any, of_ours};
+use nt_model::Severity;
 use serde::Serialize;
 use std::path::PathBuf;
 
 /// Load any WDDM display miniport driver (x86-64), start it, use it, stop it, and judge it by Microsoft's published
 /// rules
+///
+/// A broken rule is an error (Windows refuses the driver, bug-checks, or relies on it), a warning (a document asks for
+/// it, and drivers that do otherwise were seen to run on Windows) or a note. Errors alone count.
 ///
 /// Exit status: 0 no rule is broken, and a process has opened the adapter; 1 a rule is broken, or the start was refused
 /// as Windows refuses it; 2 wrong usage, or no driver's file; 3 not judged: the driver did not start, or wants what the
@@ -89,8 +93,12 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         }
     }
     let count = |status| checked.rules.iter().filter(|rule| rule.status == status).count();
-    let (held, broken, not_reached) = (count("held"), count("broken"), count("not reached"));
-    for rule in checked.rules.iter().filter(|rule| rule.status == "broken") {
+    let (held, not_reached) = (count("held"), count("not reached"));
+    let broken = |severity: Severity| {
+        checked.rules.iter().filter(move |rule| rule.status == "broken" && rule.severity == severity.name())
+    };
+    let weights = [Severity::Error, Severity::Warning, Severity::Note];
+    for rule in weights.into_iter().flat_map(broken) {
         println!("{}", rule.detail);
         if rule.count > 1 {
             println!("    count   {}; the first is shown", rule.count);
@@ -120,7 +128,12 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
     for why in &checked.unjudged {
         println!("not judged: {why}");
     }
-    println!("{outcome}: {held} rules held, {broken} broken, {not_reached} not reached: {}", path.display());
+    let [errors, warnings, notes] = weights.map(|severity| broken(severity).count());
+    let others = match (warnings, notes) {
+        (0, 0) => String::new(),
+        (warnings, notes) => format!(", {warnings} with a warning, {notes} with a note"),
+    };
+    println!("{outcome}: {held} rules held, {errors} broken{others}, {not_reached} not reached: {}", path.display());
     if !arguments.verbose && started {
         println!("--verbose shows what was done with the driver; a rule is not reached where nothing called for it");
     }

@@ -155,19 +155,19 @@ pub const MISTAKES: &[Mistake] = &[
     ),
     table(
         "SetVirtualMachineData is NULL", "DRIVER_INITIALIZATION_DATA",
-        start::no_virtual_machine_data, START, "DXG-INIT-SLOT",
+        start::no_virtual_machine_data, START, "DXG-INIT-SLOT-VERSION",
     ),
     table(
         "CalibrateGpuClock is NULL", "DRIVER_INITIALIZATION_DATA",
-        start::no_gpu_clock, START, "DXG-INIT-SLOT",
+        start::no_gpu_clock, START, "DXG-INIT-SLOT-VERSION",
     ),
     table(
         "BeginExclusiveAccess and EndExclusiveAccess are NULL", "DRIVER_INITIALIZATION_DATA",
-        start::no_exclusive_access, START, "DXG-INIT-SLOT",
+        start::no_exclusive_access, START, "DXG-INIT-SLOT-VERSION",
     ).with(&[("ComputeOnly", 1)]),
     table(
         "SetStablePowerState is NULL", "DRIVER_INITIALIZATION_DATA",
-        start::no_stable_power_state, START, "DXG-INIT-SLOT",
+        start::no_stable_power_state, START, "DXG-INIT-SLOT-VERSION",
     ),
     table(
         "removals are survived unheard", "DxgkDdiNotifySurpriseRemoval, Remarks",

@@ -111,8 +111,8 @@ impl Mmu {
 pub struct Caps {
     /// `DRIVERCAPS`.
     pub driver: DXGK_DRIVERCAPS,
-    /// `WDDMDEVICECAPS`.
-    pub device_version: DXGK_WDDMVERSION,
+    /// `WDDMDEVICECAPS`, where it was answered.
+    pub device_version: Option<DXGK_WDDMVERSION>,
     /// `PHYSICAL_MEMORY_CAPS.HighestVisibleAddress`, where it was answered.
     pub highest_visible: Option<u64>,
     /// `HISTORYBUFFERPRECISION.PrecisionBits`: bits of a GPU time stamp in history buffers, one element for each node.
@@ -158,7 +158,7 @@ impl Default for Caps {
     fn default() -> Self {
         Self {
             driver: DXGK_DRIVERCAPS::zeroed(),
-            device_version: DXGK_WDDMVERSION(0),
+            device_version: None,
             highest_visible: None,
             history_bits: Vec::new(),
             segments: Vec::new(),

@@ -13,7 +13,8 @@ use super::{first, link};
 use crate::personality::HwContexts;
 use crate::rules::caps as rule;
 use crate::rules::start::{
-    FEATURE_HWSCH, FEATURE_NATIVE_FENCE, FEATURE_TESTING, FEATURE_USER_MODE, INIT_SLOT, VERSION_AGREES,
+    FEATURE_HWSCH, FEATURE_NATIVE_FENCE, FEATURE_TESTING, FEATURE_USER_MODE, INIT_SLOT, INIT_SLOT_VERSION,
+    VERSION_AGREES,
 };
 
 /// Slots that every render adapter with GPU page tables is called through.
@@ -37,8 +38,6 @@ const ALWAYS: &[&str] = &[
     "DxgkDdiRestartFromTimeout",
     "DxgkDdiCollectDbgInfo",
 ];
-/// What the same adapters have unless they are compute-only, which must not have it.
-const NOT_COMPUTE: &[&str] = &["DxgkDdiQueryCurrentFence"];
 /// Slots of GPU virtual addressing.
 const GPU_MMU: &[&str] =
     &["DxgkDdiSubmitCommandVirtual", "DxgkDdiCreateProcess", "DxgkDdiDestroyProcess", "DxgkDdiSetRootPageTable"];
@@ -84,15 +83,44 @@ const USER_MODE: &[&str] = &[
 const ENGINE_RESET: &[&str] =
     &["DxgkDdiQueryDependentEngineGroup", "DxgkDdiQueryEngineStatus", "DxgkDdiResetEngine", "DxgkDdiCollectDbgInfo"];
 
+/// Rules whose breach ends the start. Of each Windows is known to refuse such a driver, by a document or by what authors
+/// of drivers saw (the rule's source says which), or the model cannot go on with such an answer: it has no nodes, no
+/// paging buffers, no page tables or no doorbells then. Every other breach is a finding, and the start goes on.
+static ENDS_START: &[&Rule] = &[
+    &VERSION_AGREES,
+    &INIT_SLOT_VERSION,
+    &FEATURE_NATIVE_FENCE,
+    &FEATURE_HWSCH,
+    &FEATURE_USER_MODE,
+    &rule::CAPS_PREEMPTION,
+    &rule::CAPS_PATCHING,
+    &rule::CAPS_CANCEL,
+    &rule::CAPS_FLIP,
+    &rule::CAPS_HISTORY,
+    &rule::CAPS_PAGING_NODE,
+    &rule::CAPS_NODES,
+    &rule::LINK_NODES,
+    &rule::LINK_ADDRESSES,
+    &rule::CAPS_USER_MODE,
+    &rule::MMU_LEVELS,
+    &rule::MMU_TABLE_SIZE,
+    &rule::MMU_TABLE_SEGMENT,
+    &rule::MMU_UPDATE_MODE,
+    &rule::SEGMENT_SHAPE,
+    &rule::SEGMENT_PAGING_BUFFER,
+    &rule::NATIVE_FENCE_CAPS,
+    &rule::USER_MODE_CAPS,
+];
+
 /// A judgement: whether it holds, and what was found.
 type Verdict = (&'static Rule, bool, String);
 
 impl Adapter {
-    /// Judges everything. `Err`: the first rule that was broken; such an adapter does not start.
+    /// Judges everything. `Err`: the first rule that was broken of those that [end the start](ENDS_START).
     pub(super) fn judge(&self, caps: &Caps) -> Result<(), &'static Rule> {
         let mut verdicts = self.judge_versions(caps);
         verdicts.extend(self.judge_slots(caps));
-        verdicts.extend(judge_scheduling(caps, self.personality().granularity_demanded));
+        verdicts.extend(judge_scheduling(caps));
         verdicts.extend(judge_memory(caps, self.kernel().highest_physical_address()));
         verdicts.extend(judge_nodes(caps, self.personality().copy_node_demanded));
         verdicts.extend(judge_link(caps));
@@ -108,7 +136,7 @@ impl Adapter {
         let mut broken = None;
         for (rule, holds, text) in verdicts {
             if !self.rules().check(rule, holds, || Details::new(text)) {
-                broken = broken.or(Some(rule));
+                broken = broken.or(ENDS_START.iter().copied().find(|ending| std::ptr::eq(*ending, rule)));
             }
         }
         first::judge_later(self, caps);
@@ -136,10 +164,11 @@ impl Adapter {
         let (driver, device) = (caps.driver.WDDMVersion, caps.device_version);
         let implied = crate::driver::wddm_version(table);
         let nodes_agree = caps.nodes.iter().all(|node| (node.metadata.GpuMmuSupported != 0) == caps.is_gpu_mmu());
-        let holds = implied == Some(driver) && driver == device && nodes_agree;
+        let holds = implied == Some(driver) && device.is_none_or(|device| driver == device) && nodes_agree;
         let text = format!(
-            "table {table:#x} ({implied:?}), DRIVERCAPS {driver:?}, WDDMDEVICECAPS {device:?}, GpuMmu {} in DRIVERCAPS and \
+            "table {table:#x} ({implied:?}), DRIVERCAPS {driver:?}, WDDMDEVICECAPS {}, GpuMmu {} in DRIVERCAPS and \
              {} in the nodes",
+            device.map_or_else(|| "refused".to_owned(), |version| format!("{version:?}")),
             caps.is_gpu_mmu(),
             if nodes_agree { "the same" } else { "otherwise" }
         );
@@ -148,9 +177,6 @@ impl Adapter {
 
     fn judge_slots(&self, caps: &Caps) -> Vec<Verdict> {
         let mut wanted: Vec<(&str, &[&str])> = vec![("a render adapter", ALWAYS)];
-        if !caps.is_compute_only() {
-            wanted.push(("a render adapter", NOT_COMPUTE));
-        }
         if caps.is_gpu_mmu() {
             wanted.push(("GpuMmuSupported", GPU_MMU));
         }
@@ -175,19 +201,19 @@ impl Adapter {
         if !caps.power_components.is_empty() {
             wanted.push(("power components", &["DxgkDdiSetPowerComponentFState"]));
         }
-        wanted.extend(first::slots_by_version(self.table().Version, caps));
-        let missing: Vec<_> = wanted
-            .iter()
-            .flat_map(|(why, slots)| slots.iter().map(move |slot| (*why, *slot)))
-            .filter(|(_, slot)| self.is_null(slot))
-            .map(|(why, slot)| format!("{slot} ({why})"))
-            .collect();
-        let text = format!("NULL: {}", missing.join(", "));
-        let engine_reset: Vec<_> = ENGINE_RESET.iter().filter(|slot| self.is_null(slot)).collect();
+        let by_version = first::slots_by_version(self.table().Version, caps);
+        let missing = |wanted: &[(&str, &[&str])]| {
+            let all = wanted.iter().flat_map(|(why, slots)| slots.iter().map(move |slot| (*why, *slot)));
+            let null = all.filter(|(_, slot)| self.is_null(slot)).map(|(why, slot)| format!("{slot} ({why})"));
+            null.collect::<Vec<_>>().join(", ")
+        };
+        let (missing, missed) = (missing(&wanted), missing(&by_version));
+        let engine_reset: Vec<_> = ENGINE_RESET.iter().copied().filter(|slot| self.is_null(slot)).collect();
         let per_engine = !caps.has_engine_reset() || engine_reset.is_empty();
         vec![
-            (&INIT_SLOT, missing.is_empty(), text),
-            (&rule::CAPS_PER_ENGINE_TDR, per_engine, format!("NULL: {engine_reset:?}")),
+            (&INIT_SLOT, missing.is_empty(), format!("NULL: {missing}")),
+            (&INIT_SLOT_VERSION, missed.is_empty(), format!("NULL: {missed}")),
+            (&rule::CAPS_PER_ENGINE_TDR, per_engine, format!("NULL: {}", engine_reset.join(", "))),
         ]
     }
 
@@ -225,7 +251,7 @@ impl Adapter {
     }
 }
 
-fn judge_scheduling(caps: &Caps, granularity_demanded: bool) -> Vec<Verdict> {
+fn judge_scheduling(caps: &Caps) -> Vec<Verdict> {
     let flags = caps.driver.SchedulingCaps;
     let multi = flags.MultiEngineAware();
     let preempts = flags.PreemptionAware();
@@ -239,7 +265,7 @@ fn judge_scheduling(caps: &Caps, granularity_demanded: bool) -> Vec<Verdict> {
         preemption.GraphicsPreemptionGranularity.0 != 0 && preemption.GraphicsPreemptionGranularity != none.0,
         preemption.ComputePreemptionGranularity.0 != 0 && preemption.ComputePreemptionGranularity != none.1,
     ];
-    let fine_granularity = !preempts || !granularity_demanded || granular == [true; 2];
+    let fine_granularity = !preempts || granular == [true; 2];
     let optimized = !flags.OptimizedNativeFenceSignaledInterrupt() || flags.NativeGpuFence();
     let atomics = !flags.NativeGpuFence() || !flags.No64BitAtomics();
     let user_mode = caps.nodes.iter().filter(|node| node.takes_user_mode_work());
@@ -259,9 +285,7 @@ fn judge_scheduling(caps: &Caps, granularity_demanded: bool) -> Vec<Verdict> {
 
 fn judge_memory(caps: &Caps, highest: u64) -> Vec<Verdict> {
     let flags = caps.driver.MemoryManagementCaps;
-    let one_model = flags.GpuMmuSupported() != flags.IoMmuSupported();
-    let neither = !flags.GpuMmuSupported() && !flags.IoMmuSupported();
-    let models_agree = if flags.VirtualAddressingSupported() { one_model } else { neither };
+    let one_at_most = !flags.GpuMmuSupported() || !flags.IoMmuSupported();
     let tiers =
         [flags.CrossAdapterResource(), flags.CrossAdapterResourceTexture(), flags.CrossAdapterResourceScanout()];
     let tiers_agree = (tiers[0] || !tiers[1]) && (tiers[1] || !tiers[2]);
@@ -269,7 +293,7 @@ fn judge_memory(caps: &Caps, highest: u64) -> Vec<Verdict> {
     let visible = caps.highest_visible.unwrap_or(u64::MAX);
     let covers = acceptable >= highest && visible >= highest;
     vec![
-        (&rule::CAPS_VIRTUAL, models_agree, format!("{flags:?}")),
+        (&rule::CAPS_VIRTUAL, one_at_most, "both are set".to_owned()),
         (&rule::CAPS_CROSS_ADAPTER, tiers_agree, format!("{flags:?}")),
         (
             &rule::CAPS_HIGHEST_ADDRESS,
@@ -295,10 +319,10 @@ fn judge_nodes(caps: &Caps, copy_node_demanded: bool) -> Vec<Verdict> {
             &rule::CAPS_PAGING_NODE,
             pages,
             format!(
-                "PagingNodeIndex {} of {} nodes: {:?}",
+                "PagingNodeIndex is {} of {} nodes, {}",
                 caps.paging_node(),
                 caps.nodes.len(),
-                paging.map(|n| n.engine_type())
+                paging.map_or_else(|| "and there is none".to_owned(), |node| format!("{:?}", node.engine_type()))
             ),
         ),
     ]

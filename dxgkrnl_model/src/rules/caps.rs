@@ -31,8 +31,9 @@ rules! {
     CAPS_GRANULARITY = "DXG-CAPS-GRANULARITY" {
         title: "a preemption-aware driver reports non-zero preemption granularities",
         source: "DDI page D3DKMDT_PREEMPTION_CAPS; HLK \"Preempt - Validate non-zero preemption values\"; one driver \
-            starts with none: Personality::granularity_demanded",
+            starts with none",
         bugcheck: none,
+        severity: warning,
         fix: "report D3DKMDT_GRAPHICS_PREEMPTION_DMA_BUFFER_BOUNDARY and the compute value at least",
     }
     /// Per-engine TDR.
@@ -44,10 +45,11 @@ rules! {
     }
     /// GPU virtual addressing.
     CAPS_VIRTUAL = "DXG-CAPS-VIRTUAL" {
-        title: "VirtualAddressingSupported comes with exactly one of GpuMmuSupported and IoMmuSupported",
-        source: "DDI page DXGK_VIDMMCAPS; article mcdm-implementation-guidelines",
+        title: "GpuMmuSupported and IoMmuSupported are not both set",
+        source: "DDI page DXGK_VIDMMCAPS (they cannot be set at the same time; article mcdm-implementation-guidelines \
+            has and/or); that neither is set is seen with drivers that start",
         bugcheck: none,
-        fix: "set one of them",
+        fix: "clear one of them",
     }
     /// Cross-adapter tiers.
     CAPS_CROSS_ADAPTER = "DXG-CAPS-CROSS-ADAPTER" {
@@ -133,11 +135,11 @@ rules! {
     }
     /// Paging node.
     CAPS_PAGING_NODE = "DXG-CAPS-PAGING-NODE" {
-        title: "PagingNodeIndex names an existing copy node",
-        source: "DDI page DXGK_PHYSICALADAPTERCAPS; that it has to be a copy node is seen with one driver, and others \
+        title: "PagingNodeIndex names an existing node",
+        source: "DDI page DXGK_PHYSICALADAPTERCAPS; one driver's author was refused until it was a copy node, and others \
             start with a 3-D node: Personality::copy_node_demanded",
         bugcheck: none,
-        fix: "give the adapter a copy node and name it",
+        fix: "name a node of the adapter's: a copy node, to be on the safe side",
     }
     /// The physical adapter's handle.
     CAPS_ADAPTER_HANDLE = "DXG-CAPS-ADAPTER-HANDLE" {

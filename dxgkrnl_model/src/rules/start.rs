@@ -18,10 +18,18 @@ rules! {
         title: "every function that Windows calls for what the driver advertises is in the table",
         source: "DDI page DRIVER_INITIALIZATION_DATA; article native-gpu-fence-objects (driver must implement and \
             supply pointers); article tdr-changes-in-windows-8 (all of the listed functions); article \
-            mcdm-implementation-guidelines; CalibrateGpuClock, SetStablePowerState, SetVirtualMachineData: seen by \
-            authors of drivers, not documented",
+            mcdm-implementation-guidelines",
         bugcheck: none,
         fix: "fill the slot, with a refusing stub at least, or do not advertise the capability",
+    }
+    /// Functions that the version of the table asks for.
+    INIT_SLOT_VERSION = "DXG-INIT-SLOT-VERSION" {
+        title: "the functions that Windows misses in a table of this version are there: DxgkDdiCalibrateGpuClock and \
+            DxgkDdiSetStablePowerState from 2.0 on, DxgkDdiSetVirtualMachineData from 2.4 on, and there with \
+            IoMmuSupported or ComputeOnly DxgkDdiBeginExclusiveAccess and DxgkDdiEndExclusiveAccess",
+        source: "seen by authors of drivers, whose adapters did not start, not documented",
+        bugcheck: none,
+        fix: "fill the slot, with a refusing stub at least",
     }
     /// `DriverUnload`.
     INIT_UNLOAD = "DXG-INIT-UNLOAD" {
@@ -47,8 +55,9 @@ rules! {
     /// `DxgkDdiStartDevice` on a good machine.
     START_STATUS = "DXG-START-STATUS" {
         title: "DxgkDdiStartDevice succeeds when nothing that it needs has failed",
-        source: "DDI page DxgkDdiStartDevice",
+        source: "DDI page DxgkDdiStartDevice (what it needs of its hardware the model may lack)",
         bugcheck: none,
+        severity: warning,
         fix: "look at what the driver refused: the transcript shows every query and callback before it",
     }
     /// Stop, remove, unload.
@@ -83,23 +92,39 @@ rules! {
     /// `DxgkDdiQueryAdapterInfo` for types that the driver does not know.
     QAI_STATUS = "DXG-QAI-STATUS" {
         title: "DxgkDdiQueryAdapterInfo fails with STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY or STATUS_GRAPHICS_DRIVER_MISMATCH",
-        source: "DDI page DxgkDdiQueryAdapterInfo, return value",
+        source: "DDI page DxgkDdiQueryAdapterInfo, return value (such as one of these: the list is not a closed one)",
         bugcheck: none,
+        severity: note,
         fix: "return STATUS_INVALID_PARAMETER for a type that the driver does not answer",
     }
     /// Queries without which no adapter starts.
     QAI_REQUIRED = "DXG-QAI-REQUIRED" {
-        title: "the queries that a start rests on succeed: WDDMDEVICECAPS, DRIVERCAPS, QUERYSEGMENT4, NUMPOWERCOMPONENTS, PHYSICALADAPTERCAPS, HISTORYBUFFERPRECISION, and GPUMMUCAPS, PAGETABLELEVELDESC, NATIVE_FENCE_CAPS, USERMODESUBMISSION_CAPS where advertised",
-        source: "article mcdm-implementation-guidelines; DDI pages of the structures",
+        title: "the queries that a start rests on succeed: DRIVERCAPS, QUERYSEGMENT4, HISTORYBUFFERPRECISION, \
+            NUMPOWERCOMPONENTS of a compute-only driver or one with SupportRuntimePowerManagement, and \
+            POWERCOMPONENTINFO, GPUMMUCAPS, PAGETABLELEVELDESC, NATIVE_FENCE_CAPS, USERMODESUBMISSION_CAPS where \
+            advertised",
+        source: "article mcdm-implementation-guidelines, Query adapter info requirements; DDI pages of the structures",
         bugcheck: none,
         fix: "answer the query",
     }
     /// `UMDRIVERPRIVATE`.
     QAI_PRIVATE = "DXG-QAI-PRIVATE" {
-        title: "UMDRIVERPRIVATE succeeds for any size of output",
-        source: "DDI page DxgkDdiQueryAdapterInfo, DXGKQAITYPE_UMDRIVERPRIVATE (a proprietary structure: the size is user mode's choice)",
+        title: "UMDRIVERPRIVATE is answered alike whether input and output are one buffer or two",
+        source: "none of how the driver gets it: a user-mode driver has one buffer, D3DKMT_QUERYADAPTERINFO, \
+            pPrivateDriverData; DDI page DXGKARG_QUERYADAPTERINFO has two members",
         bugcheck: none,
-        fix: "copy as much as fits",
+        severity: warning,
+        fix: "read the input before the output is written, and take the same address for both",
+    }
+    /// Queries that drivers start without.
+    QAI_EXPECTED = "DXG-QAI-EXPECTED" {
+        title: "WDDMDEVICECAPS, NUMPOWERCOMPONENTS and PHYSICALADAPTERCAPS are answered",
+        source: "DDI page DXGK_WDDMDEVICECAPS; article mcdm-implementation-guidelines, where the last is optional; \
+            authors of drivers saw drivers start that refuse some of them, and one that did not: \
+            Personality::power_components_demanded, Personality::physical_adapter_caps",
+        bugcheck: none,
+        severity: warning,
+        fix: "answer the query: no power component, the nodes of DRIVERCAPS, the version of DRIVERCAPS",
     }
     /// The first of the two segment queries.
     SEGMENT_PROBE = "DXG-SEGMENT-PROBE" {

@@ -43,6 +43,7 @@ fn compute_only() -> [Mutant; 8] {
 pub fn list() -> Vec<Mutant> {
     entry()
         .into_iter()
+        .chain(answers())
         .chain(features())
         .chain(consequences())
         .chain(variants())
@@ -59,7 +60,7 @@ pub fn list() -> Vec<Mutant> {
 
 /// An adapter with a 3-D engine too many, which copies as well.
 fn engines() -> [Mutant; 1] {
-    [Mutant { also: &["DXG-CAPS-PAGING-NODE"], ..on("node-3d", Stage::Start) }]
+    [on("node-3d", Stage::Start)]
 }
 
 /// Doorbells of several pages that begin on the last page of what is theirs.
@@ -122,13 +123,32 @@ fn lost() -> [Mutant; 4] {
     ]
 }
 
+/// Answers that one Windows dislikes and another takes, and such as only some drivers owe.
+fn answers() -> [Mutant; 5] {
+    [
+        Mutant { windows: |personality| personality.asks_no_children = true, ..on("caps-children", Stage::Start) },
+        Mutant {
+            rule: Some("DXG-CAPS-PAGING-NODE"),
+            windows: |personality| personality.copy_node_demanded = true,
+            ..on("caps-paging-node-kind", Stage::Start)
+        },
+        Mutant {
+            rule: Some("DXG-QAI-REQUIRED"),
+            windows: |personality| personality.power_components_demanded = true,
+            ..on("qai-required-components", Stage::Start)
+        },
+        Mutant { rule: Some("DXG-QAI-EXPECTED"), ..on("qai-expected-version", Stage::Start) },
+        Mutant { rule: Some("DXG-QAI-EXPECTED"), ..on("qai-expected-physical", Stage::Start) },
+    ]
+}
+
 /// What DriverEntry does wrong.
 fn entry() -> [Mutant; 5] {
     [
         // Engines are reset one by one from WDDM 1.2 on; a table that is older is none that this Windows takes.
         Mutant { rule: Some("DXG-INIT-VERSION"), ..on("init-version-old", Stage::Start) },
-        Mutant { rule: Some("DXG-INIT-SLOT"), ..on("init-slot-2-0", Stage::Start) },
-        Mutant { rule: Some("DXG-INIT-SLOT"), ..on("init-slot-2-4", Stage::Start) },
+        Mutant { rule: Some("DXG-INIT-SLOT-VERSION"), ..on("init-slot-2-0", Stage::Start) },
+        Mutant { rule: Some("DXG-INIT-SLOT-VERSION"), ..on("init-slot-2-4", Stage::Start) },
         Mutant { rule: Some("DXG-INIT-STATUS"), ..on("entry-without-initialize", Stage::Start) },
         Mutant {
             rule: Some("DXG-INIT-STATUS"),
@@ -173,7 +193,7 @@ fn features() -> [Mutant; 8] {
 }
 
 /// Mutants that break a second rule by what they do, or by what follows.
-fn consequences() -> [Mutant; 12] {
+fn consequences() -> [Mutant; 11] {
     [
         // A fault that the model cannot read leaves the queue's buffer where it is.
         Mutant { also: &["DXG-HW-STALL"], ..on("int-fault-flags", Stage::Faults) },
@@ -185,7 +205,6 @@ fn consequences() -> [Mutant; 12] {
         },
         Mutant { rule: Some("DXG-ISR-CLAIM"), ..on("isr-claims-ones", Stage::Removal) },
         Mutant { rule: Some("DXG-ISR-CLAIM"), ..on("isr-claims-ones", Stage::Sleep) },
-        Mutant { also: &["DXG-SEGMENT-SHAPE"], ..on("segment-stride", Stage::Start) },
         // The interrupt that it raises finds no routine that claims it.
         Mutant { also: &["DXG-ISR-CLAIM", "NT-INT-STORM"], ..on("stop-line", Stage::Start) },
         Mutant { also: &["DXG-OBJECT-DESTROY"], ..on("object-handle", Stage::Packets) },

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use wddm_abi::ntstatus::{STATUS_BUFFER_TOO_SMALL, STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS};
+use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS};
 use wddm_abi::{
     D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY, D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY, DXGK_DRIVERCAPS, DXGK_GPUMMUCAPS,
     DXGK_NATIVE_FENCE_CAPS, DXGK_PAGE_TABLE_LEVEL_DESC, DXGK_PAGETABLEUPDATEMODE, DXGK_PHYSICALADAPTERCAPS,
@@ -37,11 +37,12 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
     let version = DXGK_WDDMVERSION::DXGKDDI_WDDMv3_2;
     match arguments.Type {
         Type::DXGKQAITYPE_UMDRIVERPRIVATE => {
-            if toy.is("qai-private") && arguments.OutputDataSize == 0 {
-                return STATUS_BUFFER_TOO_SMALL;
+            if toy.is("qai-private") && arguments.pInputData == arguments.pOutputData {
+                return STATUS_INVALID_PARAMETER;
             }
             if arguments.OutputDataSize == 0 { STATUS_SUCCESS } else { give(arguments, &0x0070_7954_u32) }
         }
+        Type::DXGKQAITYPE_WDDMDEVICECAPS if toy.is("qai-expected-version") => STATUS_INVALID_PARAMETER,
         Type::DXGKQAITYPE_WDDMDEVICECAPS => {
             let wrong = DXGK_WDDMVERSION::DXGKDDI_WDDMv3_1;
             give(arguments, &if toy.is("version-agrees") { wrong } else { version })
@@ -57,13 +58,14 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
             }
             give(arguments, &driver_caps(toy))
         }
+        Type::DXGKQAITYPE_HISTORYBUFFERPRECISION if toy.is("qai-required") => STATUS_INVALID_PARAMETER,
         // An element for each node; the mutant writes the first only.
         Type::DXGKQAITYPE_HISTORYBUFFERPRECISION => match toy.is("caps-history") {
             true => give(arguments, &64_u32),
             false => give(arguments, &[64_u32; 2]),
         },
         Type::DXGKQAITYPE_NUMPOWERCOMPONENTS => {
-            if toy.is("qai-required") {
+            if toy.is("qai-required-components") || toy.is("qai-expected") {
                 return STATUS_INVALID_PARAMETER;
             }
             give(arguments, &u32::from(toy.options.power_component))
@@ -88,6 +90,7 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
             let level = *input(arguments.pInputData.cast::<u32>());
             give(arguments, &level_description(toy, level))
         }
+        Type::DXGKQAITYPE_PHYSICALADAPTERCAPS if toy.is("qai-expected-physical") => STATUS_INVALID_PARAMETER,
         Type::DXGKQAITYPE_PHYSICALADAPTERCAPS => {
             let Some(engine) = engine(toy, arguments) else { return STATUS_INVALID_PARAMETER };
             let mut caps = DXGK_PHYSICALADAPTERCAPS::zeroed();
@@ -96,7 +99,7 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
                 ("link-nodes", 1) => 1,
                 _ => 2,
             };
-            caps.PagingNodeIndex = 1;
+            caps.PagingNodeIndex = if toy.is("caps-paging-node") { 2 } else { 1 };
             if !toy.is("caps-adapter-handle") {
                 caps.DxgkPhysicalAdapterHandle = toy.device_handle();
             }
@@ -155,8 +158,8 @@ fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
     let memory = &mut caps.MemoryManagementCaps;
     memory.PagingNode = 1;
     memory.set_GpuMmuSupported(!toy.options.io_mmu);
-    memory.set_IoMmuSupported(toy.options.io_mmu);
-    memory.set_VirtualAddressingSupported(!toy.is("caps-virtual"));
+    memory.set_IoMmuSupported(toy.options.io_mmu || toy.is("caps-virtual"));
+    memory.set_VirtualAddressingSupported(true);
     memory.set_CrossAdapterResourceScanout(toy.is("caps-cross-adapter"));
     memory.set_NonCpuVisiblePrimary(toy.is("compute-caps-primary"));
     caps.GpuEngineTopology.NbAsymetricProcessingNodes = 2;

@@ -229,7 +229,7 @@ win_extern! {
         *metadata = DXGK_NODEMETADATA::zeroed();
         metadata.EngineType = match (ordinal, toy.options.mutant) {
             (_, "node-3d") => DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_3D,
-            (1, "caps-paging-node") | (0, _) => DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_OTHER,
+            (1, "caps-paging-node-kind") | (0, _) => DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_OTHER,
             _ => DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY,
         };
         let mut name = [0_u16; 32];

@@ -98,7 +98,7 @@ fn one_node(stage: &Stage) -> Played {
         setup().breaks(&["DXG-CAPS-PAGING-NODE"]).windows(|windows| windows.copy_node_demanded = true),
     )?;
     ensure!(why.contains("DXG-CAPS-PAGING-NODE"), "{why}");
-    for physical in [PhysicalAdapterCaps::Demanded, PhysicalAdapterCaps::NotAsked] {
+    for physical in [PhysicalAdapterCaps::Demanded, PhysicalAdapterCaps::Tolerated, PhysicalAdapterCaps::NotAsked] {
         let setup = setup().windows(|windows| {
             (windows.copy_node_demanded, windows.physical_adapter_caps) = (false, physical);
         });
@@ -120,11 +120,12 @@ fn no_physical_adapter(stage: &Stage) -> Played {
     let kind = Query::DXGKQAITYPE_PHYSICALADAPTERCAPS;
     let refusing = || Setup::default().setting("RefuseQueries", 1 << kind.0);
     let reading = |setup: Setup, caps| setup.windows(|windows| windows.physical_adapter_caps = caps);
+    let refused = refusing().breaks(&["DXG-QAI-EXPECTED"]);
     for (setup, answered) in [
         (Setup::default(), true),
         (reading(Setup::default(), PhysicalAdapterCaps::NotAsked), false),
-        (reading(refusing(), PhysicalAdapterCaps::Tolerated), false),
-        (reading(Setup::default(), PhysicalAdapterCaps::Tolerated), true),
+        (reading(refused, PhysicalAdapterCaps::Tolerated), false),
+        (reading(Setup::default(), PhysicalAdapterCaps::Demanded), true),
     ] {
         let which = setup.personality.physical_adapter_caps;
         stage
@@ -137,7 +138,8 @@ fn no_physical_adapter(stage: &Stage) -> Played {
             })
             .with_context(|| format!("PHYSICALADAPTERCAPS: {which:?}"))?;
     }
-    let why = stage.refuses_to_start(refusing().breaks(&["DXG-QAI-REQUIRED"]))?;
+    let demanded = reading(refusing(), PhysicalAdapterCaps::Demanded);
+    let why = stage.refuses_to_start(demanded.breaks(&["DXG-QAI-EXPECTED"]))?;
     ensure!(why.contains("PHYSICALADAPTERCAPS"), "{why}");
     Ok(())
 }
