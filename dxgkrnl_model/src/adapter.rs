@@ -532,6 +532,7 @@ impl Adapter {
             engine_resets: self.tdr.engine_resets.load(Ordering::Relaxed),
             adapter_resets: self.tdr.adapter_resets.load(Ordering::Relaxed),
             innocent_probes: self.tdr.innocent_probes.load(Ordering::Relaxed),
+            suspending: self.hw_contexts().iter().filter(|context| context.is_suspending()).count(),
             power_transitions: self.power.transitions(),
             segments: self.memory.manager().map(|manager| manager.segment_usage()).unwrap_or_default(),
         }

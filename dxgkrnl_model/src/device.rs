@@ -72,6 +72,8 @@ pub(crate) struct Device {
     state: AtomicI32,
     /// The consequences of the state have been drawn.
     failed: AtomicBool,
+    /// Its contexts are off the hardware, since it [failed](Self::fail_marked).
+    is_off: AtomicBool,
     fault: Lock<Option<PageFault>>,
     contexts: Lock<Vec<Arc<Context>>>,
     hw_contexts: Lock<Vec<Weak<HwContext>>>,
@@ -161,6 +163,7 @@ impl Device {
             had: AtomicUsize::new(0),
             state: AtomicI32::new(DeviceState::Active as i32),
             failed: AtomicBool::new(false),
+            is_off: AtomicBool::new(false),
             fault: Lock::new(Rank::Log, None),
             contexts: Lock::new(Rank::Registry, Vec::new()),
             hw_contexts: Lock::new(Rank::Registry, Vec::new()),
@@ -338,6 +341,19 @@ impl Device {
         self.fail_marked();
     }
 
+    /// [`fail`](Self::fail) for the end of its process: returns when its contexts are off the hardware, also where
+    /// another thread has begun that.
+    ///
+    /// Source: article user-mode-work-submission, Abnormal process termination: suspended first, then disconnected and
+    /// destroyed.
+    ///
+    /// IRQL: PASSIVE_LEVEL; in no recovery.
+    pub(crate) fn stop(self: &Arc<Self>) {
+        self.fail(DeviceState::Stopped);
+        let is_off = || (self.is_off.load(Ordering::Acquire) || !self.adapter().is_working()).then_some(());
+        self.changed.wait_for(self.adapter().kernel(), None, is_off);
+    }
+
     /// As [`fail`](Self::fail), for callers inside a recovery: the state is noted at once. What follows from it may
     /// want a recovery of its own, and is left to the scheduler's worker.
     ///
@@ -362,6 +378,7 @@ impl Device {
         for context in self.contexts() {
             context.cancel();
         }
+        self.is_off.store(true, Ordering::Release);
         for fence in self.fences() {
             fence.fence().make_always_signaled(adapter.kernel());
         }

@@ -86,6 +86,10 @@ pub(crate) struct Doorbell {
     private: Vec<u8>,
     /// Whether the device has been without power since it was connected last.
     had_no_power: AtomicBool,
+    /// It is being destroyed: no connection begins any more.
+    closing: AtomicBool,
+    /// Entered by the thread that destroys it.
+    ending: crate::sync::Gate,
     /// Whether `DxgkDdiDestroyDoorbell` is under way: the driver may still name the doorbell.
     going: AtomicBool,
     primary: Exposed,
@@ -165,6 +169,8 @@ impl Doorbell {
             driver: AtomicUsize::new(made.unwrap_or(0)),
             private,
             had_no_power: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            ending: crate::sync::Gate::new(),
             going: AtomicBool::new(false),
             primary,
             secondary,
@@ -241,7 +247,7 @@ impl Doorbell {
         let _awake = adapter.power.sleep.stay_awake(adapter);
         let _serial = self.serial.exclusive(kernel);
         self.queue.context().device().usable()?;
-        if !self.is_alive() {
+        if !self.is_alive() || self.closing.load(Ordering::Acquire) {
             return Err(ntstatus::STATUS_INVALID_PARAMETER);
         }
         if self.status() == ABORT {
@@ -479,17 +485,20 @@ impl Doorbell {
         if status.is_success() { Ok(()) } else { Err(status) }
     }
 
-    /// The handle is gone. A second call does nothing.
+    /// The handle is gone. A second call does nothing, and returns behind the first.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn destroy(&self) {
+        let adapter = self.queue.adapter();
+        let _ending = self.ending.exclusive(adapter.kernel());
         if !self.is_alive() {
             return;
         }
         self.queue.judge_queued();
+        // Before the disconnection: what would connect it behind that finds this.
+        self.closing.store(true, Ordering::Release);
         self.disconnect(RETRY);
         self.queue.note_told(self.last_queued());
-        let adapter = self.queue.adapter();
         // No connection is under way in the driver, and none begins behind this.
         let _serial = self.serial.exclusive(adapter.kernel());
         // Before the handle goes: the driver's callback finds one or the other.

@@ -14,7 +14,7 @@ use wddm_abi::{
 };
 
 use suspension::Suspension;
-pub(crate) use suspension::{Acknowledgement, Suspend};
+pub(crate) use suspension::{Acknowledgement, Keeper, Suspend};
 
 use crate::adapter::Adapter;
 use crate::alive::make_room;

@@ -14,7 +14,7 @@ use wddm_abi::{
 use crate::adapter::Adapter;
 use crate::adapter::query::{Buffer, Query};
 pub use crate::fence_log::LogBuffer;
-use crate::hw_context::{HwContext, Suspend};
+use crate::hw_context::{HwContext, Keeper, Suspend};
 use crate::memory::lost::Loss;
 use crate::memory::paging::Op;
 use crate::os::{Os, shared_of};
@@ -192,6 +192,7 @@ impl Os {
         let _inside = self.kernel().enter();
         let mut counts = Suspended::default();
         for context in contexts_of(adapter, process) {
+            context.keep(Keeper::System);
             match context.suspend_again() {
                 Suspend::Pending(_) => counts.pending += 1,
                 Suspend::Done => counts.at_once += 1,
@@ -207,7 +208,7 @@ impl Os {
         let _inside = self.kernel().enter();
         let contexts = contexts_of(adapter, process);
         for context in &contexts {
-            let _ = context.suspend();
+            let _ = context.keep_off(Keeper::System);
         }
         let deadline = self.kernel().now() + adapter.personality().tdr.delay;
         contexts.iter().all(|context| {
@@ -243,7 +244,7 @@ impl Os {
         for context in contexts_of(adapter, process) {
             let _held = context.hold();
             if context.is_alive() {
-                context.resume_early();
+                context.let_on_early(Keeper::System);
             }
         }
     }

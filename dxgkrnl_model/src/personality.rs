@@ -345,16 +345,17 @@ pub struct Personality {
     /// 64BITONLYCAPS) end the start. One driver's author says so from version 2.0 on; another's refuses several and
     /// starts (default).
     pub refusals_end_start: bool,
-    /// Refusing NUMPOWERCOMPONENTS ends the start, as the page has it that every driver from version 1.2 on answers.
-    /// One driver's author refuses it, and his driver starts: then no power component is there.
+    /// Refusing NUMPOWERCOMPONENTS ends the start of every driver, as a page has it that each from version 1.2 on
+    /// answers. By default it does so of compute-only drivers and of those with SupportRuntimePowerManagement: the
+    /// author of a render-only one refuses it, and his driver starts. Then no power component is there.
     pub power_components_demanded: bool,
+    /// DxgkDdiQueryChildRelations is called although DxgkDdiStartDevice has said that there are no children. Starts of
+    /// render-only drivers were seen without the call; no page says so.
+    pub asks_no_children: bool,
     /// How an allocation's content is said to be lost.
     pub lost_by: LostBy,
     /// What becomes of PHYSICALADAPTERCAPS.
     pub physical_adapter_caps: PhysicalAdapterCaps,
-    /// A preemption-aware driver whose granularities are none fails to start. The HLK looks for it; one driver's author
-    /// answers none, and his driver starts.
-    pub granularity_demanded: bool,
     /// The paging node has to be a copy node, or the start fails: seen by one driver's author. Others name the only
     /// node that they have, which is a 3-D node.
     pub copy_node_demanded: bool,
@@ -514,11 +515,11 @@ impl Default for Personality {
             strict_advertising: true,
             flip_caps_demanded: true,
             refusals_end_start: false,
-            power_components_demanded: true,
+            power_components_demanded: false,
+            asks_no_children: false,
             lost_by: LostBy::default(),
             physical_adapter_caps: PhysicalAdapterCaps::default(),
-            granularity_demanded: true,
-            copy_node_demanded: true,
+            copy_node_demanded: false,
             system_processes: SystemProcesses::default(),
             paging_without_context: false,
             memory_added: false,

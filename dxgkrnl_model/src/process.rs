@@ -18,7 +18,7 @@ use wddm_abi::{D3DKMT_HANDLE, NTSTATUS};
 
 use crate::adapter::Adapter;
 use crate::context::Context;
-use crate::device::{Device, DeviceState};
+use crate::device::Device;
 use crate::doorbell::Doorbell;
 use crate::fence::monitored::MonitoredFence;
 use crate::fence::native::LocalFence;
@@ -364,14 +364,14 @@ impl ProcessInner {
     pub(crate) fn leave_adapter(self: &Arc<Self>, adapter: &Arc<Adapter>) {
         if let Some(part) = self.on(adapter) {
             part.begin_to_leave();
-            part.devices().iter().for_each(|device| device.fail(DeviceState::Stopped));
+            part.devices().iter().for_each(Device::stop);
         }
         // What threads inside have made meanwhile goes as well.
         let Some(_stopping) = self.rundown.stop(adapter.kernel()) else { return };
         let Some(part) = self.on(adapter) else { return };
         part.begin_to_leave();
         for device in part.devices() {
-            device.fail(DeviceState::Stopped);
+            device.stop();
             self.destroy_dependents(&device);
             device.destroy();
         }
@@ -430,13 +430,13 @@ impl ProcessInner {
         for device in self.devices() {
             match how {
                 End::Normal => device.drain(end_of_wait(device.adapter())),
-                End::Terminated => device.fail(DeviceState::Stopped),
+                End::Terminated => device.stop(),
             }
         }
         self.rundown.wait(shared.kernel(), || self.devices());
         if how == End::Terminated {
             // Those that threads inside have made meanwhile.
-            self.devices().iter().for_each(|device| device.fail(DeviceState::Stopped));
+            self.devices().iter().for_each(Device::stop);
         }
         if how == End::Normal && shared.personality().rings_first {
             self.take_rings_away();

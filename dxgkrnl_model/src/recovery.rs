@@ -46,6 +46,7 @@ use nt_model::sched::Ticks;
 use wddm_abi::DXGK_SCHEDULING_LOG_CONTEXT_STATE;
 
 pub(crate) use self::come_off::{await_suspension, take_packets_off};
+use self::hw_engine::Late;
 use self::steps::Reason;
 use crate::adapter::Adapter;
 use crate::fence::native::FenceOnAdapter;
@@ -312,6 +313,11 @@ fn look_at_queue(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>, now: Ticks, delay
     if queue.is_unwatched() || device.usable().is_err() {
         return;
     }
+    if queue.context().is_kept_off() && queue.context().is_suspended() {
+        // Nothing of it runs, and that is as it should be.
+        *queue.watch.lock() = QueueWatch::default();
+        return;
+    }
     queue.judge_queued();
     let (queued, progress) = (queue.last_queued(), queue.progress().value());
     let stuck = {
@@ -406,9 +412,7 @@ fn probe(adapter: &Arc<Adapter>, context: &Arc<HwContext>, now: Ticks) {
             adapter.scheduler.kick(adapter);
         }
         Suspend::Done => {}
-        Suspend::Failed => {
-            hw_engine::recover(adapter, context.node(), std::slice::from_ref(context), Reason::Suspension)
-        }
+        Suspend::Failed => hw_engine::recover(adapter, context.node(), Late::Refused(context), Reason::Suspension),
     }
 }
 
@@ -427,7 +431,7 @@ fn judge_probes(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ticks)
             break;
         };
         let here: Vec<_> = late.into_iter().filter(|context| context.node() == node).collect();
-        hw_engine::recover(adapter, node, &here, Reason::Suspension);
+        hw_engine::recover(adapter, node, Late::Owes(&here), Reason::Suspension);
     }
     let now = adapter.kernel().now();
     for probe in adapter.tdr.probes.lock().iter() {
@@ -498,7 +502,7 @@ pub(crate) fn reset_wanted(adapter: &Arc<Adapter>, node: u32, reason: Reason) {
     let Some(found) = adapter.scheduler.node(node) else { return };
     match reason {
         Reason::AdapterFault | Reason::Forced => adapter::run(adapter, reason),
-        _ if found.is_hardware_scheduled => hw_engine::recover(adapter, node, &[], reason),
+        _ if found.is_hardware_scheduled => hw_engine::recover(adapter, node, Late::Nobody, reason),
         _ => packet::recover(adapter, &found, reason),
     }
 }

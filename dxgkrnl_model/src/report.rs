@@ -290,6 +290,8 @@ pub struct AdapterReport {
     pub adapter_resets: u64,
     /// Contexts that were probed and found alive.
     pub innocent_probes: u64,
+    /// Contexts that owe the acknowledgement of their suspension.
+    pub suspending: usize,
     /// F-state transitions.
     pub power_transitions: u32,
     /// Segments: number, bytes in use, bytes.

@@ -12,7 +12,7 @@ pub(crate) mod journal;
 pub(crate) mod packet;
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use nt_model::Thread;
@@ -53,6 +53,8 @@ pub(crate) struct VidSch {
     nodes: Lock<Vec<Arc<Node>>>,
     system: Lock<Option<Arc<Context>>>,
     paging: Lock<VecDeque<PagingBuffer>>,
+    /// The number of the newest paging buffer.
+    paging_number: AtomicU64,
     queues: Lock<Vec<Weak<HwQueue>>>,
     /// The queue that is looked at first, where a node's queues share a number of buffers.
     turn: AtomicUsize,
@@ -77,6 +79,7 @@ impl VidSch {
             nodes: Lock::new(Rank::Registry, Vec::new()),
             system: Lock::new(Rank::Registry, None),
             paging: Lock::new(Rank::Log, VecDeque::new()),
+            paging_number: AtomicU64::new(0),
             queues: Lock::new(Rank::Registry, Vec::new()),
             turn: AtomicUsize::new(0),
             deferred: Lock::new(Rank::Log, VecDeque::new()),
@@ -198,7 +201,10 @@ impl VidSch {
             return None;
         }
         let completion = Completion::new();
-        self.paging.lock().push_back(PagingBuffer {
+        let mut paging = self.paging.lock();
+        let number = self.paging_number.fetch_add(1, Ordering::Relaxed) + 1;
+        paging.push_back(PagingBuffer {
+            number,
             address,
             // CAST: paging buffers are far smaller than 4 GiB.
             size: size as u32,
@@ -210,6 +216,7 @@ impl VidSch {
             again: false,
             completion: completion.clone(),
         });
+        drop(paging);
         self.kick(adapter);
         Some(completion)
     }
@@ -255,9 +262,26 @@ impl VidSch {
         paging.len()
     }
 
-    /// Puts a paging buffer that the driver gave back first.
-    pub(crate) fn return_paging(&self, buffer: PagingBuffer) {
-        self.paging.lock().push_front(buffer);
+    /// Returns whether a paging buffer of `node` waits that stands before the one with this number. `context`: the
+    /// context of that one.
+    pub(crate) fn has_paging_before(&self, number: u64, node: u32, context: &Arc<Context>) -> bool {
+        // Of the system context, without a companion, are those of the node that pages.
+        let is_here = |buffer: &PagingBuffer| match &buffer.companion {
+            Some(companion) => companion.node() == node,
+            None => context.node() == node,
+        };
+        self.paging.lock().iter().any(|buffer| buffer.number < number && is_here(buffer))
+    }
+
+    /// Puts a paging buffer that the driver gave back, or did not get, at its place.
+    pub(crate) fn return_paging(&self, adapter: &Adapter, buffer: PagingBuffer) {
+        let mut paging = self.paging.lock();
+        let behind = |other: &PagingBuffer| other.number > buffer.number;
+        let at = match adapter.personality().departs(Departure::ReversesPaging) {
+            true => 0,
+            false => paging.iter().position(behind).unwrap_or(paging.len()),
+        };
+        paging.insert(at, buffer);
     }
 
     /// Enters a context of a process.

@@ -15,6 +15,7 @@ mod rings;
 
 use super::db::{RETRY, RingQueue, Room, joined, raw, store};
 use super::rig::{PATIENCE, Rig};
+use super::te::Loop;
 use super::{Played, Scenario, Scene, Setup, Stage, same};
 use crate::client::{Allocation, Device};
 use anyhow::{Context, Result, ensure};
@@ -100,10 +101,14 @@ const DISCONNECT: &str = "DxgkDdiDisconnectDoorbell";
 const BUILD: &str = "DxgkDdiBuildPagingBuffer";
 const POWER: &str = "DxgkDdiSetPowerState";
 
-/// The driver's calls from the `from`th on, each run of one function as one.
+/// The driver's calls from the `from`th on.
+fn all_calls(scene: &Scene, from: usize) -> Vec<&'static str> {
+    scene.journal(&[SUSPEND, RESUME, DISCONNECT, BUILD, POWER]).split_off(from)
+}
+
+/// The same, each run of one function as one.
 fn calls(scene: &Scene, from: usize) -> Vec<&'static str> {
-    let mut calls = scene.journal(&[SUSPEND, RESUME, DISCONNECT, BUILD, POWER]);
-    calls.drain(..from.min(calls.len()));
+    let mut calls = all_calls(scene, from);
     calls.dedup();
     calls
 }
@@ -124,8 +129,20 @@ fn order(stage: &Stage) -> Played {
                 list.wait(&gate, 1)?;
                 list.store(page.at(0), 1)
             })?;
+            // Work on each engine that would not end.
+            let endless = [(rig.queue(0)?, Loop::new(&rig)?), (rig.queue(1)?, Loop::new(&rig)?)];
+            for (queue, run) in &endless {
+                queue.run(|list| list.indirect(run.address, run.length))?;
+                run.begins(scene)?;
+            }
             let from = scene.journal(&[SUSPEND, RESUME, DISCONNECT, BUILD, POWER]).len();
             scene.world.os.put_to_sleep(scene.adapter(), hibernates);
+            // Each has a context of its own, and a doorbell that was connected.
+            let queues = 2 + endless.len();
+            let down = all_calls(scene, from);
+            let count = |name| down.iter().filter(|call| **call == name).count();
+            ensure!(count(SUSPEND) >= queues && count(DISCONNECT) >= queues, "{queues} queues: {down:?}");
+            endless.iter().try_for_each(|(_, run)| run.forget())?;
             // Local memory keeps its content while the system stands by.
             let down =
                 if hibernates { &[SUSPEND, DISCONNECT, BUILD, POWER][..] } else { &[SUSPEND, DISCONNECT, POWER] };
@@ -134,10 +151,17 @@ fn order(stage: &Stage) -> Played {
             same("the doorbell", ring.status()?, RETRY)?;
             std::thread::park_timeout(Duration::from_millis(700));
             same("what runs without power", page.word(0)?, 0)?;
+            for (_, run) in &endless {
+                same("an endless buffer runs without power", run.runs()?, false)?;
+            }
             let from = scene.journal(&[SUSPEND, RESUME, DISCONNECT, BUILD, POWER]).len();
             scene.world.os.wake_up(scene.adapter());
             same("up", calls(scene, from).as_slice(), &[POWER, BUILD, RESUME][..])?;
             same("local memory in use", used(scene), before)?;
+            for (_, run) in &endless {
+                run.begins(scene)?;
+                run.end()?;
+            }
             rig.signal(&[(&gate, 1)])?;
             page.until(scene, "work that waited", 0, 1)?;
             holds(&rig.device, &local, 7)?;

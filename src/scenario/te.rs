@@ -242,7 +242,7 @@ pub(super) const CASES: &[Scenario] = &[
     Scenario {
         id: "TE-31",
         title: "paging does not wait for a packet of user mode on its node, however long that one takes",
-        source: "GPU preemption (paging commands are scheduled before any others on the engine)",
+        source: "GPU preemption (said of paging commands that a preemption gave back; of all of them it is chosen)",
         play: paging::goes_first,
     },
     Scenario {
@@ -487,6 +487,26 @@ pub(super) const CASES: &[Scenario] = &[
         play: amid::refused,
     },
     Scenario {
+        id: "TE-103",
+        title: "a context that is late lets the engine go while its reset is prepared: what runs by then is reset, and \
+                has hung nothing",
+        source: "DxgkDdiResetHwEngine, Remarks (the context that was running); D3DKMT_DEVICEEXECUTION_STATE",
+        play: blame::runs_behind,
+    },
+    Scenario {
+        id: "TE-104",
+        title: "a context that is late lets the engine go before its reset begins: there is none",
+        source: "TDR changes in Windows 8, step 4 (said of packet engines); DxgkDdiSuspendContext",
+        play: blame::lets_go_in_time,
+    },
+    Scenario {
+        id: "TE-105",
+        title: "a packet that came off in its middle, and whose preemption nobody has heard of when its engine is reset, \
+                comes back and goes on where it was",
+        source: "DXGK_SUBMITCOMMANDFLAGS, Resubmission; DXGKARG_RESETENGINE; TDR changes in Windows 8, steps 3 to 7",
+        play: old::taken_off,
+    },
+    Scenario {
         id: "TE-92",
         title: "another thread resets the adapter while a packet is about to be handed in: it comes behind the reset, \
                 or not at all",
@@ -516,7 +536,7 @@ pub(super) const CASES: &[Scenario] = &[
     Scenario {
         id: "TE-96",
         title: "paging takes its node from a packet after a slice of its own, which is shorter than that of a context",
-        source: "GPU preemption (paging commands go before any others on the engine)",
+        source: "GPU preemption (of paging commands that were preempted; of all of them, and the slice: chosen)",
         play: paging::short_slice,
     },
     Scenario {
@@ -549,7 +569,7 @@ pub(super) const CASES: &[Scenario] = &[
     Scenario {
         id: "TE-101",
         title: "a node that is preempted when a packet takes TdrDelay, and not before: who waits has it then",
-        source: "GPU preemption (requests in ordinary use, without a cadence); Timeout detection and recovery, TdrDelay",
+        source: "GPU preemption (a request before a time-out, and no word of others); Timeout detection and recovery, TdrDelay",
         play: long::late_cadence,
     },
     Scenario {

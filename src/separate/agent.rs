@@ -65,6 +65,14 @@ impl Host {
         self.killed.load(Ordering::Acquire)
     }
 
+    /// Returns whether a signal has ended it, which runs no more; not where somebody else has asked for its end, and it
+    /// is forgotten.
+    pub fn ended_by_signal(&self) -> bool {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
+        status.ok().flatten().is_some_and(|status| !status.exited())
+    }
+
     /// Stops it, as SIGSTOP does, and waits until all of its threads have stopped.
     pub fn stop(&self) {
         // One that is gone already cannot be stopped.

@@ -375,7 +375,9 @@ impl Shared {
     fn watch(&self) {
         while !self.host.ends(Duration::from_secs(3600)) {}
         self.is_gone.store(true, Ordering::Release);
-        let how = if self.said_goodbye.load(Ordering::Acquire) { End::Normal } else { End::Terminated };
+        // One that says goodbye and is ended by a signal all the same has not ended by itself.
+        let is_normal = self.said_goodbye.load(Ordering::Acquire) && !self.host.ended_by_signal();
+        let how = if is_normal { End::Normal } else { End::Terminated };
         self.process.finish(how);
         let served = std::mem::take(&mut *self.connections.lock().unwrap_or_else(PoisonError::into_inner));
         for Connection { socket, served } in served {

@@ -175,6 +175,10 @@ const TABLE: &[(Mutation, &[By])] = &[
     (KeepsRing, &[Cases(&["DB-20"])]),
     (KeepsDoorbells, &[Cases(&["PT-41"])]),
     (RunsInF1, &[Cases(&["DB-70"])]),
+    (
+        ForgetsEngineResets,
+        &[Engine("taken_off::a_packet_that_an_engine_reset_gave_back_goes_on_without_the_flag"), Cases(&["TE-105"])],
+    ),
     (LeavesRing, &[Cases(&["DB-20"])]),
     (RestsAreWork, &[Cases(&["DD-22"])]),
     // Packets.

@@ -23,6 +23,7 @@ pub const TABLE: &[(Departure, u32, &str)] = &[
     (IgnoresAllEngines, 0, "TE-29"),
     (IgnoresAllEngines, 3, "TE-29"),
     (ResetsEmptyQueues, 0, "TE-21"),
+    (ResetsEmptyQueues, 3, "TE-104"),
     (FlushesNothing, 0, "TE-03"),
     (FlushesNothing, 0, "TE-97"),
     (PreparesNothing, 0, "TE-03"),

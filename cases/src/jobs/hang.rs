@@ -44,6 +44,14 @@ impl Loop {
         Ok(self.memory.read_u64(RUNS)? == 1)
     }
 
+    /// Forgets that it has begun: if it runs, it says so again.
+    ///
+    /// # Errors
+    /// None that a live process brings about.
+    pub fn forget(&self) -> Result<()> {
+        Ok(self.memory.write(RUNS, &0_u64.to_le_bytes())?)
+    }
+
     /// Waits until it runs.
     ///
     /// # Errors

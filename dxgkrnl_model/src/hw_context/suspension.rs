@@ -24,6 +24,18 @@ pub(super) struct Suspension {
     /// before it came.
     superseded: Vec<u64>,
     suspended: bool,
+    /// Who has taken it off for as long as they say, a bit each ([`Keeper`]): a context that was merely asked whether
+    /// its engine answers goes on by itself.
+    keepers: u8,
+}
+
+/// Who keeps a context off the run list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keeper {
+    /// Whoever calls for it: a test, or what it stands for.
+    System = 1,
+    /// The device is without power, or about to be.
+    Sleep = 2,
 }
 
 /// How a suspension began.
@@ -51,7 +63,7 @@ pub(crate) enum Acknowledgement {
 impl Suspension {
     /// A context on the run list.
     pub(super) fn new() -> Self {
-        Self { next: FIRST_SUSPEND_FENCE, awaited: None, superseded: Vec::new(), suspended: false }
+        Self { next: FIRST_SUSPEND_FENCE, awaited: None, superseded: Vec::new(), suspended: false, keepers: 0 }
     }
 }
 
@@ -112,6 +124,52 @@ impl HwContext {
         self.suspend_again()
     }
 
+    /// [`suspend`](Self::suspend), until [`let_on`](Self::let_on).
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn keep_off(&self, keeper: Keeper) -> Suspend {
+        self.keep(keeper);
+        self.suspend()
+    }
+
+    /// `keeper` keeps it off from the next suspension on.
+    pub(crate) fn keep(&self, keeper: Keeper) {
+        self.suspension.lock().keepers |= keeper as u8;
+    }
+
+    /// Returns whether somebody [keeps it off](Self::keep_off).
+    pub(crate) fn is_kept_off(&self) -> bool {
+        self.suspension.lock().keepers != 0
+    }
+
+    /// `keeper` does not keep it off any more: it runs on where nobody else does. As for [`resume`](Self::resume).
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn let_on(&self, keeper: Keeper) {
+        let is_kept = {
+            let mut suspension = self.suspension.lock();
+            suspension.keepers &= !(keeper as u8);
+            suspension.keepers != 0
+        };
+        if !is_kept {
+            self.resume();
+        }
+    }
+
+    /// [`let_on`](Self::let_on), also where the driver has yet to acknowledge the suspension.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn let_on_early(&self, keeper: Keeper) {
+        let is_kept = {
+            let mut suspension = self.suspension.lock();
+            suspension.keepers &= !(keeper as u8);
+            suspension.keepers != 0
+        };
+        if !is_kept {
+            self.resume_early();
+        }
+    }
+
     /// Asks the driver, whatever it was asked before.
     ///
     /// IRQL: PASSIVE_LEVEL.
@@ -149,13 +207,13 @@ impl HwContext {
         }
     }
 
-    /// Lets the driver schedule it again. The caller [holds](Self::hold) a context that another thread may destroy.
+    /// Lets the driver schedule it again, unless somebody [keeps it off](Self::keep_off). The caller [holds](Self::hold) a context that another thread may destroy.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn resume(&self) {
         {
             let mut suspension = self.suspension.lock();
-            if !suspension.suspended {
+            if !suspension.suspended || suspension.keepers != 0 {
                 return;
             }
             suspension.suspended = false;
@@ -176,6 +234,9 @@ impl HwContext {
     pub(crate) fn resume_early(&self) {
         {
             let mut suspension = self.suspension.lock();
+            if suspension.keepers != 0 {
+                return;
+            }
             let old = suspension.awaited.take();
             suspension.suspended |= old.is_some();
             suspension.superseded.extend(old);

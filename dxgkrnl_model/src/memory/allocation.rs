@@ -134,6 +134,8 @@ pub(crate) struct OpenAllocation {
     pub(crate) residency: AtomicU32,
     /// User address of a lock, and how often it was taken.
     pub(crate) lock: Lock<(usize, u32)>,
+    /// Entered by the thread that locks or unlocks it.
+    locking: crate::sync::Gate,
 }
 
 /// A resource in a device.
@@ -175,6 +177,11 @@ impl OpenResource {
             self.resource.users.fetch_sub(1, Ordering::AcqRel);
         }
     }
+}
+
+/// Returns whether two mappings begin with the same page.
+fn is_same(first: &UserMapping, second: &UserMapping) -> bool {
+    Arc::ptr_eq(&first.object, &second.object) && first.first == second.first
 }
 
 impl OpenAllocation {
@@ -282,6 +289,9 @@ impl OpenAllocation {
     /// an allocation in a segment for a process that is a Linux process of its own: the segment has one file, and is
     /// not handed over.
     pub(crate) fn lock_for_cpu(&self, process: &ProcessInner) -> Result<usize, NTSTATUS> {
+        // One at a time: two that came together would map it twice.
+        let kernel = self.device.adapter().kernel();
+        let _alone = self.locking.exclusive(kernel);
         {
             let mut lock = self.lock.lock();
             if lock.1 != 0 {
@@ -295,9 +305,13 @@ impl OpenAllocation {
             return Err(ntstatus::STATUS_INVALID_PARAMETER);
         }
         let mapping = self.cpu_mapping().ok_or(ntstatus::STATUS_NOT_SUPPORTED)?;
-        let address = self.device.adapter().kernel().map_user(process.nt(), &mapping, None);
+        let address = kernel.map_user(process.nt(), &mapping, None);
         let address = address.map_err(|_| ntstatus::STATUS_NO_MEMORY)?;
         *self.lock.lock() = (address, 1);
+        // It may have moved before the address was known to what shows it where it is.
+        if let Some(now) = self.cpu_mapping().filter(|now| !is_same(now, &mapping)) {
+            kernel.remap_user(process.nt(), address, &now).map_err(|_| ntstatus::STATUS_NO_MEMORY)?;
+        }
         Ok(address)
     }
 
@@ -329,6 +343,7 @@ impl OpenAllocation {
     /// # Errors
     /// STATUS_INVALID_PARAMETER when it is not locked.
     pub(crate) fn unlock_for_cpu(&self) -> Result<(), NTSTATUS> {
+        let _alone = self.locking.exclusive(self.device.adapter().kernel());
         let address = {
             let mut lock = self.lock.lock();
             match lock.1 {

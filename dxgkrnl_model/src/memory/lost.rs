@@ -178,7 +178,8 @@ pub(crate) fn take_out(adapter: &Arc<Adapter>, loss: Loss) -> Taken {
     let places: Vec<_> = manager.value_pages.lock().iter().filter(|(id, _)| lost.contains(id)).copied().collect();
     let taken = manager.run_on_worker(adapter, move |adapter, manager| -> Result<Taken, PagingError> {
         for allocation in &allocations {
-            residency::move_out(adapter, manager, allocation)?;
+            let place = residency::leave(&mut allocation.placement.lock());
+            residency::move_out(adapter, manager, allocation, place)?;
         }
         let mut taken = Taken { allocations, values: Vec::new() };
         for place in places {

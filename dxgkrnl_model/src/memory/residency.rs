@@ -177,12 +177,23 @@ pub(crate) fn evict(
     manager: &Arc<Manager>,
     allocation: &Arc<Allocation>,
 ) -> Result<(), PagingError> {
-    let last = {
+    let left = {
         let mut placement = allocation.placement.lock();
         placement.references = placement.references.saturating_sub(1);
-        is_unwanted(&placement)
+        leave_unwanted(&mut placement)
     };
-    if last { move_out(adapter, manager, allocation) } else { Ok(()) }
+    left.map_or(Ok(()), |place| move_out(adapter, manager, allocation, place))
+}
+
+/// Where no device and no doorbell wants an allocation in its place, that is [left](leave). One step: a doorbell that
+/// comes behind it finds the allocation evicted, and one that comes before keeps it.
+fn leave_unwanted(placement: &mut Placement) -> Option<Place> {
+    is_unwanted(placement).then(|| leave(placement))
+}
+
+/// An allocation is evicted from now on; where it was, for [`move_out`].
+pub(super) fn leave(placement: &mut Placement) -> Place {
+    std::mem::replace(&mut placement.place, Place::Evicted)
 }
 
 /// Returns whether an allocation lies somewhere, and no device and no doorbell wants it there.
@@ -204,23 +215,22 @@ pub(crate) fn keep_no_more(allocation: &Arc<Allocation>) {
         let allocation = allocation.clone();
         manager.run_on_worker(adapter, move |adapter, manager| {
             // A device may have made it resident again.
-            let goes = is_unwanted(&allocation.placement.lock());
-            if goes {
+            let left = leave_unwanted(&mut allocation.placement.lock());
+            if let Some(place) = left {
                 // What the driver failed at is a broken rule.
-                let _ = move_out(adapter, manager, &allocation);
+                let _ = move_out(adapter, manager, &allocation, place);
             }
         });
     }
 }
 
-/// Evicts an allocation, with its content. On the paging worker.
+/// Evicts an allocation, with its content, that has [left](leave) `place`. On the paging worker.
 pub(super) fn move_out(
     adapter: &Arc<Adapter>,
     manager: &Arc<Manager>,
     allocation: &Arc<Allocation>,
+    place: Place,
 ) -> Result<(), PagingError> {
-    let place = allocation.placement.lock().place;
-    allocation.placement.lock().place = Place::Evicted;
     let shown = show_everywhere(adapter, manager, allocation);
     if allocation.notify_residency {
         notify(adapter, manager, allocation, place, false)?;

@@ -39,7 +39,7 @@ departures! {
     HearsTheEngine,
     /// Step 3: interrupts of other engines are ignored as well.
     IgnoresAllEngines,
-    /// Step 4: an engine with an empty queue is reset all the same.
+    /// Step 4: an engine with an empty queue is reset all the same, and one whose contexts have let go.
     ResetsEmptyQueues,
     /// Step 5: DPCs are not flushed.
     FlushesNothing,

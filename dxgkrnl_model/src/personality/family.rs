@@ -193,18 +193,18 @@ readings! {
     @named "pte-bytes", "page table entries hold byte addresses",
         "DDI page DXGK_PTE, PageAddress, reads either way; drivers in the field shift by 12":
         pte_address = PteAddress::Bytes;
-    @named "no-physical-adapter-caps-needed", "refusing PHYSICALADAPTERCAPS is tolerated",
-        "seen by the author of one render-only driver; another's says that it ends the start from 2.0 on":
-        physical_adapter_caps = PhysicalAdapterCaps::Tolerated;
-    @named "no-granularity-needed", "a preemption-aware driver may report no preemption granularity",
-        "seen by the author of one driver of version 2.2; the HLK looks for it":
-        granularity_demanded = false;
-    @named "any-node-pages", "the paging node may be a 3-D node",
-        "seen with four drivers of one node; one driver's author was refused until a copy node paged":
-        copy_node_demanded = false;
-    @named "no-power-components-needed", "refusing NUMPOWERCOMPONENTS is tolerated",
-        "seen by the author of one render-only driver":
-        power_components_demanded = false;
+    @named "physical-adapter-caps-needed", "refusing PHYSICALADAPTERCAPS ends the start",
+        "seen by the author of one driver from 2.0 on; another's refuses it and starts, and the MCDM article has it as optional":
+        physical_adapter_caps = PhysicalAdapterCaps::Demanded;
+    @named "copy-node-pages", "the paging node has to be a copy node",
+        "seen by the author of one driver, who was refused until a copy node paged; four others page by a 3-D node":
+        copy_node_demanded = true;
+    @named "power-components-needed", "refusing NUMPOWERCOMPONENTS ends the start of every driver",
+        "DDI page DXGK_QUERYADAPTERINFOTYPE, and an article of compute-only drivers; a render-only one refuses it and starts":
+        power_components_demanded = true;
+    "childless-asked", "a driver without children is asked for them all the same",
+        "none: starts of render-only drivers were seen without the question":
+        asks_no_children = true;
     @named "wakes-by-log", "with OptimizedInterrupt, waits end for the fences and values that are in the logs alone",
         "article Native GPU fence objects, Optimized native fence signaled interrupt":
         log_wakes = LogWakes::Entries;
@@ -233,7 +233,7 @@ readings! {
         "DDI page DXGK_VIDSCHCAPS: packets queued to a node, whatever they come from; MaxInFlightHwQueueBuffers is for queues":
         packet_cap = PacketCap::Nodes;
     "preempts-late", "a packet node is preempted when a packet takes TdrDelay, and not before",
-        "article gpu-preemption asks for requests in ordinary use, and names no cadence":
+        "article gpu-preemption promises a request before a time-out alone; 40 to 70 a second were seen":
         preemption.in_ordinary_use = false;
     "one-packet", "a packet node has one packet at a time",
         "none: no page says how many; DXGK_VIDSCHCAPS, HwQueuePacketCap, is the most":

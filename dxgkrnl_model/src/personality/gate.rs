@@ -71,6 +71,9 @@ impl Gate {
 /// The gates of a Windows; where there is none the model goes on at once.
 #[derive(Clone, Debug, Default)]
 pub struct Gates {
+    /// Between the wish to reset an engine that schedules in hardware and the moment in which what is late is looked at
+    /// again.
+    pub engine: Option<Gate>,
     /// Between the detection of a timeout and the moment from which on the engine's interrupts are ignored.
     pub snapshot: Option<Gate>,
     /// Between that moment and `DxgkDdiResetEngine` or `DxgkDdiResetHwEngine`.

@@ -22,10 +22,10 @@ pub enum SystemProcesses {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PhysicalAdapterCaps {
     /// It is asked, and refusing it ends the start. One driver's author says so of interfaces from 2.0 on.
-    #[default]
     Demanded,
-    /// It is asked, and refusing it is tolerated. One driver's author refuses it at 3.2 and at 2.1, and his driver
-    /// starts.
+    /// It is asked, and refusing it is tolerated: article mcdm-implementation-guidelines has it as optional, and one
+    /// driver's author refuses it at 3.2 and at 2.1, and his driver starts.
+    #[default]
     Tolerated,
     /// It is not asked, as of drivers of WDDM 1, which do not have the type.
     NotAsked,

@@ -17,7 +17,7 @@ use wddm_abi::POWER_ACTION;
 
 use super::Power;
 use crate::adapter::Adapter;
-use crate::hw_context::{HwContext, Suspend};
+use crate::hw_context::{HwContext, Keeper, Suspend};
 use crate::memory::lost::{self, Loss, Taken};
 use crate::sync::{Admission, Gate, Lock, Rank};
 
@@ -79,8 +79,8 @@ impl Sleep {
         for context in adapter.hw_contexts() {
             let answer = {
                 let _held = context.hold();
-                let runs = context.is_alive() && !context.is_suspended() && context.device().usable().is_ok();
-                runs.then(|| context.suspend())
+                let runs = context.is_alive() && context.device().usable().is_ok();
+                runs.then(|| context.keep_off(Keeper::Sleep))
             };
             let Some(answer) = answer else { continue };
             // It is not held: a reset for the sake of the acknowledgement aborts contexts, perhaps this one.
@@ -116,7 +116,7 @@ impl Sleep {
         for context in asleep.suspended {
             let _held = context.hold();
             if context.is_alive() && context.device().usable().is_ok() {
-                context.resume();
+                context.let_on(Keeper::Sleep);
             }
         }
         crate::recovery::forget_time(adapter);

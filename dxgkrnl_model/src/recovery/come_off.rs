@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::hw_engine::Late;
 use super::steps::Reason;
 use super::{hw_engine, packet};
 use crate::adapter::Adapter;
@@ -45,7 +46,8 @@ pub(crate) fn await_suspension(adapter: &Arc<Adapter>, context: &Arc<HwContext>)
         });
     }
     if context.is_suspending() && adapter.is_working() && adapter.personality().tdr.enabled {
-        hw_engine::recover(adapter, context.node(), std::slice::from_ref(context), Reason::Suspension);
+        let late = Late::Owes(std::slice::from_ref(context));
+        hw_engine::recover(adapter, context.node(), late, Reason::Suspension);
     }
 }
 

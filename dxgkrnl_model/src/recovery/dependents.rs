@@ -13,6 +13,7 @@ use std::sync::Arc;
 use nt_model::Details;
 use wddm_abi::DXGKARG_QUERYDEPENDENTENGINEGROUP;
 
+use super::hw_engine::Late;
 use super::journal::Record;
 use super::steps::{Reason, Step};
 use super::{hw_engine, packet};
@@ -106,8 +107,10 @@ impl Dependents {
             if other.is_off() {
                 other.resume();
             } else if other.node.is_hardware_scheduled {
-                let late = other.contexts.iter().filter(|context| context.is_suspending()).cloned();
-                hw_engine::recover(adapter, other.node.ordinal, &late.collect::<Vec<_>>(), Reason::Dependent);
+                let late: Vec<_> = other.contexts.iter().filter(|context| context.is_suspending()).cloned().collect();
+                // None owes where a suspension failed.
+                let late = if late.is_empty() { Late::Nobody } else { Late::Owes(&late) };
+                hw_engine::recover(adapter, other.node.ordinal, late, Reason::Dependent);
                 other.resume();
             } else {
                 packet::recover(adapter, &other.node, Reason::Dependent);

@@ -32,18 +32,52 @@ const SETTLE: i64 = -10_000;
 /// What was held back during a reset is said so soon behind the resumption: 20 ms.
 const HELD_BACK: Ticks = 200_000;
 
-/// Resets the engine of a hardware-scheduled node. `late`: the contexts that owe an acknowledgement; which of them hung
-/// it, and whether another one did, the driver says.
+/// For whose sake the engine of a hardware-scheduled node is reset.
+#[derive(Clone, Copy)]
+pub(super) enum Late<'a> {
+    /// The driver, a fault or user mode asked for it.
+    Nobody,
+    /// These contexts owe the acknowledgement of their suspension for TdrDelay.
+    Owes(&'a [Arc<HwContext>]),
+    /// The suspension of this context failed.
+    Refused(&'a Arc<HwContext>),
+}
+
+impl<'a> Late<'a> {
+    fn contexts(self) -> &'a [Arc<HwContext>] {
+        match self {
+            Self::Nobody => &[],
+            Self::Owes(contexts) => contexts,
+            Self::Refused(context) => std::slice::from_ref(context),
+        }
+    }
+
+    fn is_invalidated(self) -> bool {
+        self.contexts().iter().all(|context| context.is_invalidated())
+    }
+}
+
+/// Resets the engine of a hardware-scheduled node, unless nothing is late any more. `late`: the contexts that owe an
+/// acknowledgement, or whose suspension failed; which of them hung it, and whether another one did, the driver says.
+///
+/// Chosen: the article has such an exit for packet engines alone (step 4).
 ///
 /// IRQL: PASSIVE_LEVEL.
-pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>], reason: Reason) {
+pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: Late<'_>, reason: Reason) {
     let tdr = &adapter.tdr;
+    super::pass(adapter, adapter.personality().gates.engine.as_ref());
     let Some(alone) = tdr.begin_reset(adapter, node) else { return };
-    if !late.is_empty() && late.iter().all(|context| context.is_invalidated()) {
-        // The reset that this one has waited for has ended what they owed.
+    // The reset that this one has waited for has ended what they owed, or they have let go meanwhile.
+    let is_over = match late {
+        Late::Nobody => false,
+        Late::Owes(late) => late.iter().all(|context| context.is_invalidated() || !context.is_suspending()),
+        Late::Refused(context) => context.is_invalidated(),
+    };
+    if is_over && (late.is_invalidated() || !adapter.personality().departs(Departure::ResetsEmptyQueues)) {
         tdr.set_node(node, NodeState::default());
         return;
     }
+    let late = late.contexts();
     let place = adapter.known_caps().place(node);
     let record = Record::begin(adapter, What::HwEngine { node }, reason);
     tdr.engine_resets.fetch_add(1, Ordering::Relaxed);
@@ -125,7 +159,8 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: &[Arc<HwContext>]
     }
     for context in &lost {
         context.invalidate();
-        let hung = late.is_empty() || !named || is_among(context, &stuck);
+        // Where the late ones had let go, what runs began behind that.
+        let hung = late.is_empty() || !named || is_among(context, if let_go { late } else { &stuck });
         let state = if hung { cut_off } else { DeviceState::Reset };
         context.device().mark_failed(state);
     }

@@ -177,7 +177,7 @@ fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
             give(address, size, &answer)
         }
         Type::KMTQAITYPE_DRIVERVERSION | Type::KMTQAITYPE_DRIVERVERSION_RENDER => {
-            give(address, size, &caps.device_version.0.cast_unsigned())
+            give(address, size, &caps.device_version.unwrap_or(caps.driver.WDDMVersion).0.cast_unsigned())
         }
         Type::KMTQAITYPE_ADAPTERTYPE | Type::KMTQAITYPE_ADAPTERTYPE_RENDER => {
             let kind = D3DKMT_ADAPTERTYPE::zeroed()

@@ -90,6 +90,12 @@ thunks! {
         if call.process.owns_fence(handle) {
             return Err(INVALID);
         }
+        // Its device is not destroyed before it.
+        if let Some(fence) = call.process.native_fence(handle) {
+            call.uses_device(fence.device())?;
+        } else if let Some(fence) = call.process.monitored_fence(handle) {
+            call.uses_device(fence.device())?;
+        }
         if let Some(UserObject::Native(fence)) = call.process.remove(handle, HandleType::NativeFence) {
             fence.destroy();
             return DONE;

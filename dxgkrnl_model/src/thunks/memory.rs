@@ -78,6 +78,7 @@ thunks! {
     }
 
     fn D3DKMTDestroyPagingQueue(call, record: D3DDDI_DESTROYPAGINGQUEUE) {
+        call.uses_device(call.process.paging_queue(record.hPagingQueue).ok_or(INVALID)?.device())?;
         match call.process.remove(record.hPagingQueue, HandleType::PagingQueue) {
             Some(UserObject::PagingQueue(queue)) => {
                 queue.destroy();
@@ -98,6 +99,7 @@ thunks! {
         if record.Flags.Reserved() != 0 {
             return Err(INVALID);
         }
+        call.uses_device(&device)?;
         let handles = if record.hResource != 0 {
             let resource = call.process.resource(record.hResource).ok_or(INVALID)?;
             if record.AllocationCount != 0 || !Arc::ptr_eq(resource.device(), &device) {

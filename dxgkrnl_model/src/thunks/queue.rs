@@ -179,6 +179,8 @@ thunks! {
     }
 
     fn D3DKMTDestroyDoorbell(call, record: D3DKMT_DESTROY_DOORBELL) {
+        // What it belongs to is not destroyed before it.
+        call.uses_queue(call.process.doorbell(record.hDoorbell).ok_or(INVALID)?.queue())?;
         match call.process.remove(record.hDoorbell, HandleType::Doorbell) {
             Some(UserObject::Doorbell(doorbell)) => {
                 doorbell.destroy();

@@ -7,9 +7,10 @@
 //! A context goes before those that it outranks ([`crate::priority`]), and takes a node from them after the shorter
 //! slice. One buffer or slice of [`SHARE`] goes to them all the same, in turn, but to the idle ones.
 //!
-//! Source: article gpu-preemption (requests are sent in ordinary use, paging commands are scheduled before any others
-//! on the engine); the numbers are what one driver's author saw on Windows, 40 to 70 preemptions a second with two
-//! contexts on a node.
+//! Source: article gpu-preemption has it that work of a high priority is delayed where packets that run for long are not
+//! preempted, and promises a request before a time-out alone; of paging commands it says that those which a preemption
+//! gave back go before all others on the engine. Chosen: requests in ordinary use, 40 to 70 a second with two contexts on
+//! a node, as one driver's author saw on Windows; and that all paging commands go first.
 
 use std::cmp::{Ordering, Reverse};
 use std::sync::{Arc, Weak};
@@ -268,7 +269,7 @@ impl VidSch {
                 let Some(buffer) = self.next_paging(&system, node.ordinal) else { break };
                 let context = buffer.companion.clone().unwrap_or_else(|| system.clone());
                 if let Err(Load::Paging(buffer)) = node.packet.submit(adapter, &context, Load::Paging(buffer)) {
-                    self.return_paging(buffer);
+                    self.return_paging(adapter, buffer);
                 }
             }
         }

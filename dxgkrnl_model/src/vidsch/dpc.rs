@@ -172,7 +172,7 @@ pub(crate) fn give_back(adapter: &Arc<Adapter>, packets: Vec<Packet>, preempted:
             Load::Paging(mut buffer) => {
                 buffer.id = Some(packet.id);
                 buffer.again |= preempted;
-                adapter.scheduler.return_paging(buffer);
+                adapter.scheduler.return_paging(adapter, buffer);
             }
             Load::Command(mut submission) => {
                 submission.again |= preempted;

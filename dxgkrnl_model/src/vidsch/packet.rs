@@ -44,6 +44,8 @@ pub(crate) struct PagingBuffer {
     pub(crate) companion: Option<Arc<Context>>,
     /// The driver's handles of the allocations that its operations refer to.
     pub(crate) refers: Arc<[usize]>,
+    /// Its place among all paging buffers of the adapter, which it keeps when the driver gives it back.
+    pub(crate) number: u64,
     /// The id that it has, if the driver has given it back.
     pub(crate) id: Option<u32>,
     /// A preemption gave it back.

@@ -216,6 +216,10 @@ gpu_word::mutations! {
     KeepsRing = 171,
     /// A notification has the engine look at the queue in F1, too.
     RunsInF1 = 172,
+    /// A packet that was taken off in its middle begins anew where an engine's reset gave it back.
+    ForgetsEngineResets = 173,
+    /// A notification on the way to F1 is dropped although the queue has a doorbell.
+    DropsInF1 = 174,
     /// Who destroys a doorbell does not wait until the engine is off its ring.
     LeavesRing = 160,
     /// An engine leaves a ring that was replaced by what its last look at the write pointer said, however old that is.

@@ -8,9 +8,10 @@ use crate::counters::Counters;
 use crate::handshake::{Handshake, Turn};
 use crate::host::{Host, Lock};
 use crate::member::{Member, Members};
-use crate::mutation::Chosen;
+use crate::mutation::{Chosen, Mutation};
 use crate::notice::{CAPACITY, Mailbox};
 use crate::outbox::Scan;
+use crate::packet_context::Resets;
 use crate::packet_node::Packets;
 use crate::queue::Queue;
 use crate::schedule::Schedule;
@@ -89,6 +90,8 @@ pub struct Node<H: Host> {
     interrupted: H::Lock<Option<Shared<Queue<H>>>>,
     /// Adapter resets so far.
     pub(crate) resets: AtomicU64,
+    /// Resets of this engine so far that gave packets back.
+    engine_resets: AtomicU64,
     /// Queues and contexts of this node: room that the lists must have.
     members: Members,
     /// Highest flush that this engine served.
@@ -145,6 +148,7 @@ impl<H: Host> Node<H> {
             watching_changes: AtomicU64::new(0),
             interrupted: H::Lock::new(None),
             resets: AtomicU64::new(0),
+            engine_resets: AtomicU64::new(0),
             members: Members::new()?,
             flushed: AtomicU64::new(0),
             awaits_flush: Sleep::new(H::word),
@@ -408,6 +412,18 @@ impl<H: Host> Node<H> {
     /// Adapter resets so far.
     pub fn adapter_resets(&self) -> u64 {
         self.resets.load(Ordering::Acquire)
+    }
+
+    /// The engine is being reset, and holds: what its packets had done stays, and the OS submits them again.
+    pub fn note_engine_reset(&self, mutation: &Chosen) {
+        if !mutation.is(Mutation::ForgetsEngineResets) {
+            self.engine_resets.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Resets so far.
+    pub fn all_resets(&self) -> Resets {
+        Resets { adapter: self.adapter_resets(), engine: self.engine_resets.load(Ordering::Acquire) }
     }
 
     /// What the engine says that it is.

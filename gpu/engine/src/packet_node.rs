@@ -49,8 +49,8 @@ fn is_before(first: u32, second: u32) -> bool {
 /// A node's packets.
 pub struct PacketQueue<H: Host> {
     waiting: VecDeque<Waiting<H>>,
-    /// Whether a packet was ever submitted. Before the first one nothing is known of the OS's fence ids, which may
-    /// begin anywhere; from the first one on, the id before it counts as completed.
+    /// Whether the OS has named an id, of a packet or of a preemption. Before the first one nothing is known of its
+    /// ids, which may begin anywhere; from the first one on, the id before it counts as completed.
     numbered: bool,
     /// Fence of the packet on the engine.
     running: Option<u32>,
@@ -234,7 +234,7 @@ impl<H: Host> PacketQueue<H> {
         Ok(())
     }
 
-    /// Returns whether no packet was submitted yet.
+    /// Returns whether the OS has named no id yet.
     pub fn is_unused(&self) -> bool {
         !self.numbered
     }
@@ -281,6 +281,8 @@ impl<H: Host> PacketQueue<H> {
     /// Asks that nothing that has not started does, and that what runs comes off. The packets that have not started
     /// come back, to be dropped outside of the lock; the engine answers when nothing runs.
     pub fn preempt(&mut self, request: u32) -> VecDeque<Waiting<H>> {
+        // Where it is the first that the OS names, the id before it is the last that can be over.
+        self.number(request);
         self.preempt = Some(request);
         self.named(request);
         if let Some(first) = self.waiting.front() {

@@ -342,6 +342,20 @@ impl<H: Host> Queue<H> {
         true
     }
 
+    /// The doorbell of the last ring is destroyed, while one of a ring before it lives: what was queued in the last is
+    /// forgotten. Returns `false`, and does nothing, where the engine is in the last one already.
+    pub fn take_back_ring(&self) -> bool {
+        let is_back = self.order.with(|rings| {
+            let is_back = rings.take_back();
+            self.has_next.store(rings.has_next(), Ordering::Release);
+            is_back
+        });
+        if is_back {
+            self.bindings.fetch_add(1, Ordering::Release);
+        }
+        is_back
+    }
+
     /// Engine: whether a ring stands behind the first. What was published in the first before that one came is seen by
     /// a look behind this.
     pub(crate) fn has_next_ring(&self) -> bool {

@@ -62,6 +62,19 @@ impl Rings {
         true
     }
 
+    /// Takes the last one out again, where another one stands before it: the engine has not gone to it. Returns whether
+    /// it was there.
+    pub fn take_back(&mut self) -> bool {
+        let [_, rest @ ..] = &mut self.list;
+        match rest.iter_mut().rev().find(|place| place.is_some()) {
+            Some(last) => {
+                *last = None;
+                true
+            }
+            None => false,
+        }
+    }
+
     /// Returns whether a ring stands behind the first.
     pub fn has_next(&self) -> bool {
         let [_, rest @ ..] = &self.list;

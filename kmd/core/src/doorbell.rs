@@ -23,7 +23,7 @@ use crate::allocation::RingMemory;
 use crate::doorbell_pool::{Attempt, Claimant, Hands, Turn};
 use crate::gone;
 use crate::handle::{Handle, Tag, object};
-use crate::hw_queue::HwQueue;
+use crate::hw_queue::{HwQueue, Left};
 use crate::irql::Passive;
 use crate::platform::{self, Platform};
 use crate::process::Process;
@@ -309,11 +309,14 @@ impl<P: Platform> Doorbell<P> {
         started.gpu.host.changes().announce();
         end_watch(&started.gpu, engine, doorbell.claimant.key, Mutation::WatchesOld);
         let is_aside = doorbell.queue.doorbells.with(|doorbells| {
-            let is_last = doorbells.remove(doorbell.claimant.key);
-            if is_last && !started.gpu.mutation.is(Mutation::KeepsRing) {
+            let left = doorbells.remove(doorbell.claimant.key);
+            // An older ring goes on, where the engine is in it still: what the newer one has published is not executed.
+            let goes_on = left == Left::Older && engine.take_back_ring();
+            let is_over = left != Left::Newer && !goes_on;
+            if is_over && !started.gpu.mutation.is(Mutation::KeepsRing) {
                 engine.set_aside();
             }
-            is_last
+            left != Left::Newer
         });
         if is_aside {
             // User mode may free the ring, or write to it as a new one.
@@ -375,12 +378,15 @@ fn end_watch<H: Host>(gpu: &Gpu<H>, queue: &Shared<Queue<H>>, key: u64, left_out
 
 /// User mode says that there is work on `queue`. Must succeed.
 ///
-/// In F1 no doorbell of the engine is connected, and nothing runs before the next connection, which looks at the queue.
-/// What was rung while the doorbell led to the engine is found by its last look ([`crate::power`]).
+/// In F1 nothing runs of a queue without a doorbell before the next connection, which looks at the queue; what was rung
+/// while the doorbell led to the engine is found by its last look ([`crate::power`]). A doorbell may be connected while
+/// the OS is on its way to F1, all the same: its queue is looked at.
 pub fn notify_work<P: Platform>(_irql: &Passive, queue: &HwQueue<P>) {
     let started = &queue.counted.started;
     let is_in_f1 = started.gpu.host.power().is_in_f1(queue.engine.context.node);
-    if is_in_f1 && !started.gpu.mutation.is(Mutation::RunsInF1) {
+    let is_connected = queue.engine.connected.load(Ordering::Acquire) != 0;
+    let drops = is_in_f1 && (!is_connected || started.gpu.mutation.is(Mutation::DropsInF1));
+    if drops && !started.gpu.mutation.is(Mutation::RunsInF1) {
         return;
     }
     started.gpu.make_ready(&queue.engine);

@@ -80,14 +80,34 @@ impl Doorbells {
         self.known.iter().flatten().find(|known| known.os == os).map(|known| known.handle)
     }
 
-    /// Counts one less, which has the number `key`. Returns whether its ring is the last of the queue's.
-    pub fn remove(&mut self, key: u64) -> bool {
+    /// Counts one less, which has the number `key`. Returns what is left.
+    pub fn remove(&mut self, key: u64) -> Left {
         self.count = self.count.saturating_sub(1);
         for place in self.known.iter_mut().filter(|known| known.is_some_and(|known| known.key == key)) {
             *place = None;
         }
-        self.newest == key
+        if self.newest != key {
+            return Left::Newer;
+        }
+        match self.known.iter().flatten().next() {
+            Some(older) => {
+                self.newest = older.key;
+                Left::Older
+            }
+            None => Left::Nothing,
+        }
     }
+}
+
+/// What is left of a queue's doorbells when one is destroyed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Left {
+    /// One of a ring that was made behind that of the one that is gone.
+    Newer,
+    /// One of a ring before it.
+    Older,
+    /// None.
+    Nothing,
 }
 
 /// What CreateHwQueue asks for.

@@ -113,6 +113,7 @@ fn reset_packets<P: Platform>(irql: &Passive, started: &Started<P>, node: NodeOr
     hold(irql, started, node)?;
     let packets = &started.gpu.nodes[node.index()].packets;
     let (aborted, mut gone) = packets.with(PacketQueue::reset);
+    started.gpu.nodes[node.index()].note_engine_reset(&started.gpu.mutation);
     // A node that takes packets may be hardware-scheduled as well: what a queue lost is told, too.
     // An OS that cannot be told has the reset all the same: what was aborted is its answer.
     let _told = lose_interrupted(irql, started, node);

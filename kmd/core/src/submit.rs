@@ -50,8 +50,7 @@ pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, pa
         return Err(Error::InvalidParameter);
     };
     let sane = packet.address.is_aligned(8) && packet.length.is_multiple_of(8);
-    let resumes =
-        sane && packet.context.claim(packet.resubmitted, packet.address, packet.length, node.adapter_resets());
+    let resumes = sane && packet.context.claim(packet.resubmitted, packet.address, packet.length, node.all_resets());
     let submission = PacketSubmission {
         fence: packet.fence,
         context: packet.context,
@@ -65,10 +64,8 @@ pub fn submit<P: Platform>(_irql: &impl AtMostDispatch, started: &Started<P>, pa
     let mutation = &started.gpu.mutation;
     let (is_first, taken) = node.packets.with(|q| (q.is_unused(), q.submit(submission, mutation)));
     let taken = taken.map_err(|_| Error::InvalidParameter);
-    if is_first && let Some(reported) = started.reported.get(packet.node.index()) {
-        // Until something is reported, the id before the first one is the last that is complete. When this fails, the
-        // interrupt routine has reported meanwhile.
-        let _reported = reported.compare_exchange(0, packet.fence.wrapping_sub(1), Ordering::AcqRel, Ordering::Relaxed);
+    if is_first {
+        number(started, packet.node, packet.fence);
     }
     if taken.is_err() {
         refuse(started, packet.node, packet.fence);
@@ -98,6 +95,15 @@ fn note<P: Platform>(started: &Started<P>, node: NodeOrdinal, fence: u32) {
     strays.note(&strays.packets, 1, &started.platform, what);
 }
 
+/// The first id that the OS names of a node: until something is reported, the one before it is the last that is
+/// complete.
+fn number<P: Platform>(started: &Started<P>, node: NodeOrdinal, first: u32) {
+    if let Some(reported) = started.reported.get(node.index()) {
+        // When this fails, the interrupt routine has reported meanwhile.
+        let _reported = reported.compare_exchange(0, first.wrapping_sub(1), Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
 /// Takes back everything that has not started on `node`, and has the engine take off what runs, in its middle where it
 /// can. The engine answers at interrupt level.
 ///
@@ -110,7 +116,10 @@ pub fn preempt<P: Platform>(
     fence: u32,
 ) -> Result<()> {
     let shared = started.gpu.nodes.get(node.index()).ok_or(Error::InvalidParameter)?;
-    let mut dropped = shared.packets.with(|q| q.preempt(fence));
+    let (is_first, mut dropped) = shared.packets.with(|q| (q.is_unused(), q.preempt(fence)));
+    if is_first {
+        number(started, node, fence);
+    }
     started.gpu.ask_preempt(node.index());
     dropped.clear();
     shared.packets.with(|q| q.give_back(dropped));

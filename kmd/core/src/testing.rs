@@ -2,8 +2,7 @@
 //! and comes back by a submission, so that the engine trusts it no more than any other.
 //!
 //! A buffer holds one command, which needs 32 bytes and no private data. Copies and fills are built. The two loops of
-//! the newer header, endless ones of which a test wants one that cannot be preempted, are refused: an engine of this
-//! GPU comes off whatever it runs, and a buffer that does not know its own address cannot jump to itself.
+//! the newer header, endless ones, are refused: a buffer that does not know its own address cannot jump to itself.
 //!
 //! Source: *Kernel mode testing of WDDM features*; `DXGKDDI_BUILDTESTCOMMANDBUFFER`; `D3DDDI_TESTCOMMANDBUFFER`.
 

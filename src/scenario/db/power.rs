@@ -16,6 +16,7 @@ use gpu_wire::packet::Encoded;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_KIND_SYSTEM;
+use wddm_abi::DXGK_INTERRUPT_TYPE;
 
 crate::decorate! {
     /// Comes back long behind the time after which an engine asks.
@@ -163,6 +164,13 @@ fn to_f1(stage: &Stage) -> Played {
         let room = Room::new(&raw)?;
         idle_queue(scene, &room, 0)?;
         std::thread::park_timeout(Duration::from_millis(200));
+        let kind = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE;
+        let luid = scene.adapter().luid_number();
+        let report = scene.world.os.report();
+        let adapter = report.adapters.iter().find(|adapter| adapter.luid == luid).context("the adapter's report")?;
+        let asked = adapter.kinds.get(&kind).copied().unwrap_or(0);
+        same("interrupts that ask for F1", asked, 0)?;
+        same("disconnections", scene.calls("DxgkDdiDisconnectDoorbell"), 0)?;
         same("F-states", scene.calls("DxgkDdiSetPowerComponentFState"), 0)
     })
 }

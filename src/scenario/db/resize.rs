@@ -24,6 +24,12 @@ pub(super) const CASES: &[Scenario] = &[
         play: by_thunks,
     },
     Scenario {
+        id: "DB-78",
+        title: "the newer of two doorbells of a queue is destroyed: the older one works on",
+        source: RESIZE,
+        play: taken_back,
+    },
+    Scenario {
         id: "DB-68",
         title: "fp_queue_resize: rings grow and shrink under load, and behind a wait",
         source: RESIZE,
@@ -49,6 +55,32 @@ fn by_thunks(stage: &Stage) -> Played {
             let play = |scene: &Scene| resized(scene, way);
             stage.play(Setup::default().setting("DoorbellModel", model), play).with_context(|| format!("{way:?}"))?;
         }
+    }
+    Ok(())
+}
+
+/// A doorbell that was made beside another one is destroyed before the engine has gone to its ring: the older one, with
+/// its ring, works on, and what the newer one has published is not executed.
+fn taken_back(stage: &Stage) -> Played {
+    for model in super::MODELS {
+        stage.play(Setup::default().setting("DoorbellModel", model), |scene| {
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            let (memory, gate) = (room.memory(scene, 4096)?, raw.native_fence(room.device, 0)?);
+            let old = RingQueue::connected(scene, &room, 0, 4096)?;
+            old.submit_through(&[Encoded::fence_wait(GpuVa(gate.gpu), 1)])?;
+            let last = old.submit_through(&[store(memory.gpu, 1)])?;
+            let new = old.resized(scene, 8192)?;
+            new.record(&[store(memory.gpu + 8, 2)])?;
+            new.publish()?;
+            new.destroy_bell()?;
+            raw.signal_cpu(room.device, &[(gate.handle, 1)])?;
+            old.wait(scene, last)?;
+            let next = old.submit_through(&[store(memory.gpu + 16, 3)])?;
+            old.wait(scene, next)?;
+            let word = |at: usize| raw.load(memory.cpu + at);
+            same("what the rings have stored", (word(0)?, word(8)?, word(16)?), (1, 0, 3))
+        })?;
     }
     Ok(())
 }

@@ -4,11 +4,12 @@ use super::{Held, Neighbour, setup};
 use crate::fuzz::dice::Dice;
 use crate::scenario::db::{RingQueue, Room, raw};
 use crate::scenario::raw::Raw;
-use crate::scenario::{Played, Scene, Stage};
+use crate::scenario::{Denied, Played, Scene, Stage};
 use anyhow::Context;
 use dxgkrnl_model::process::End;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use wddm_abi::{D3DKMT_NOTIFY_WORK_SUBMISSION, ntstatus};
+use wddm_abi::{D3DKMT_NOTIFY_WORK_SUBMISSION, NTSTATUS, ntstatus};
 
 /// How many deaths.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +21,9 @@ pub struct Deaths {
     /// What the moments are drawn from.
     pub seed: u64,
 }
+
+/// So many threads that make and destroy everything have done so in one of their lives at least.
+const ENOUGH: u64 = 100;
 
 /// Pages that pools may keep: much less than one process's for every death.
 const KEPT: u64 = 128;
@@ -43,7 +47,7 @@ fn kill(scene: &Scene, dice: &mut Dice) -> Played {
 
 /// Makes and destroys everything by calls alone, until one is refused. No store to memory that the process's end takes
 /// away: this is one Linux process, in which others have such addresses next.
-fn churn(scene: &Scene, raw: &Raw) -> Played {
+fn churn(scene: &Scene, raw: &Raw, rounds: &AtomicU64) -> Played {
     let with_doorbells = scene.adapter().caps().is_some_and(|caps| caps.has_user_mode_submission());
     loop {
         let room = Room::new(raw)?;
@@ -58,20 +62,30 @@ fn churn(scene: &Scene, raw: &Raw) -> Played {
             room.memory(scene, 4096)?;
         }
         raw.destroy_device(room.device)?;
+        rounds.fetch_add(1, Ordering::Relaxed);
     }
 }
 
+/// What calls of a process that is being ended are refused with, or of a device that is lost by that.
+const ENDS: [NTSTATUS; 4] = [
+    ntstatus::STATUS_INVALID_PARAMETER,
+    ntstatus::STATUS_PROCESS_IS_TERMINATING,
+    ntstatus::STATUS_DEVICE_REMOVED,
+    ntstatus::STATUS_INVALID_HANDLE,
+];
+
 /// One process in this Linux process is terminated while its thread makes and destroys everything.
-fn terminate(scene: &Scene, dice: &mut Dice) -> Played {
+fn terminate(scene: &Scene, dice: &mut Dice, rounds: &AtomicU64) -> Played {
     let raw = raw(scene)?;
     let process = raw.process.clone();
-    std::thread::scope(|threads| {
-        let thread = threads.spawn(|| churn(scene, &raw));
+    let churned = std::thread::scope(|threads| {
+        let thread = threads.spawn(|| churn(scene, &raw, rounds));
         pass(dice.below(4_000));
         process.finish(End::Terminated);
-        // It ends by a refusal.
-        let _ = thread.join();
-    });
+        thread.join().map_err(|_| anyhow::anyhow!("a panic"))
+    })?;
+    let refusal = churned.err().and_then(|error| error.downcast::<Denied>().ok());
+    anyhow::ensure!(refusal.as_ref().is_some_and(|denied| ENDS.contains(&denied.0)), "what ended it was {refusal:?}");
     anyhow::ensure!(process.open_handles() == 0, "handles outlive their process");
     let refused = raw.device().err().map(|denied| denied.0);
     let known = [ntstatus::STATUS_INVALID_PARAMETER, ntstatus::STATUS_PROCESS_IS_TERMINATING];
@@ -84,7 +98,7 @@ fn terminate(scene: &Scene, dice: &mut Dice) -> Played {
 /// # Errors
 /// What was wrong.
 pub fn play(stage: &Stage, deaths: Deaths) -> Played {
-    let mut happened = 0_u64;
+    let (mut happened, rounds) = (0_u64, AtomicU64::new(0));
     let played = stage.play(setup(), |scene| {
         let mut dice = Dice::new(deaths.seed);
         let mut neighbour = Neighbour::new(scene, 0)?;
@@ -96,7 +110,7 @@ pub fn play(stage: &Stage, deaths: Deaths) -> Played {
                 kill(scene, &mut dice)?;
                 killed -= 1;
             } else {
-                terminate(scene, &mut dice)?;
+                terminate(scene, &mut dice, &rounds)?;
                 terminated -= 1;
             }
             happened += 1;
@@ -106,6 +120,8 @@ pub fn play(stage: &Stage, deaths: Deaths) -> Played {
                 before = Some(Held::now(scene)?);
             }
         }
+        let rounds = rounds.load(Ordering::Relaxed);
+        anyhow::ensure!(deaths.terminated < ENOUGH || rounds != 0, "no process has made and destroyed anything");
         before.map_or(Ok(()), |before| before.until_again(scene, KEPT))
     });
     played.with_context(|| format!("seed {}, after {happened} deaths", deaths.seed))

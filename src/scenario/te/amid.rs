@@ -148,9 +148,11 @@ pub(super) fn packet_hangs(stage: &Stage) -> Played {
 /// A reset of the paging node takes paging along, and a queue of the memory's owner hangs another engine, whose reset
 /// the owner's loss brings about.
 pub(super) fn owner(stage: &Stage) -> Played {
+    let gate = Gate::default();
     let setup = stubborn().with_driver(aborts_all).windows(|windows| {
         windows.preemption.in_ordinary_use = false;
         windows.tdr.process_limit = 0;
+        windows.gates.reset = Some(gate.clone());
     });
     stage.play(setup.resets(3), |scene| {
         let (raw, owner) = (client(scene, "hangs")?, client(scene, "owner")?);
@@ -163,11 +165,12 @@ pub(super) fn owner(stage: &Stage) -> Played {
         hog.spin(PAGING, 0)?;
         hog.begins(scene, 0)?;
         room.begin_map(allocation)?;
-        // The memory of the queue is there: nothing of it is paged behind the hang. It begins half a TdrDelay later, so
-        // that the packet's engine is reset first.
-        std::thread::park_timeout(Duration::from_millis(100));
+        // The memory of the queue is there: nothing of it is paged behind the hang. It begins when the packet's engine is
+        // about to be reset.
+        scene.until("the reset of the packet's engine", || Ok(gate.came() == 1))?;
         queue.spin(&room, 0, None, 1)?;
         queue.runs(scene, &owner)?;
+        gate.open(true);
         is_lost(scene, &hog)?;
         scene.until("the owner's loss", || Ok(!room.is_active()?))?;
         let adapter = || {

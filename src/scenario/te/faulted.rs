@@ -6,11 +6,11 @@ use super::hardware::{ACTIVE, controller, force, recovered, works};
 use super::held::{Said, Spinner, deaf_until_reset, listen, said, set_deaf};
 use super::hog::Loop;
 use super::packets::submitted;
+use super::storm::counter;
 use super::{Hog, client, victim};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::SECOND;
 use gpu_wire::packet::Fill;
-use std::time::Duration;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 
 /// A queue faults, and the driver hears its interrupt again only in the adapter's reset: the OS has given up every
@@ -23,12 +23,13 @@ pub(super) fn ended(stage: &Stage) -> Played {
         let nowhere = Fill { address: 0x7FFF_0000_0000, length: 8, pattern: 0, reserved: 0 }.to_packet();
         let faulty = Spinner::new(scene, &wrong)?;
         faulty.queue.submit(&faulty.room, 1, &[nowhere], 2)?;
+        let before = counter(scene, 0, "faults")?;
         scene.world.os.run(|| set_deaf(true));
         listen(scene);
         faulty.queue.stop(&wrong, 0, 1)?;
         scene.until("the work before the fault", || Ok(faulty.queue.value(&wrong)? == 1))?;
-        // Long enough for the engine to fault, which it says by an interrupt that is not heard.
-        std::thread::park_timeout(Duration::from_millis(60));
+        // The engine says so by an interrupt that is not heard.
+        scene.until("the fault", || Ok(counter(scene, 0, "faults")? > before))?;
         same("what was said", said(scene), vec![])?;
         same("the escape", force(&control, None), STATUS_SUCCESS)?;
         recovered(scene, 1)?;

@@ -87,13 +87,19 @@ impl<'a> Hog<'a> {
         Ok(self.room.state()?)
     }
 
-    fn submit(&self, node: u32, slot: u64, packets: &[Encoded]) -> Played {
+    /// Puts packets into a slot; how many bytes they are.
+    fn write(&self, slot: u64, packets: &[Encoded]) -> Result<u64> {
         let bytes: Vec<u8> = packets.iter().flat_map(|packet| packet.as_bytes().to_vec()).collect();
         self.memory.write(self.raw, CODE + slot * SLOT, &bytes)?;
+        Ok(bytes.len() as u64)
+    }
+
+    fn submit(&self, node: u32, slot: u64, packets: &[Encoded]) -> Played {
+        let bytes = self.write(slot, packets)?;
         let context = self.context(node)?;
         let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
         record.Commands = self.memory.gpu + CODE + slot * SLOT;
-        record.CommandLength = u32::try_from(bytes.len())?;
+        record.CommandLength = u32::try_from(bytes)?;
         // No two packets have the same private data.
         let private = [PACKETS.fetch_add(1, Ordering::Relaxed), record.Commands, !record.Commands];
         let private: Vec<u8> = private.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -169,6 +175,11 @@ impl<'a> Hog<'a> {
     /// # Errors
     /// The function's status.
     pub fn spin_before(&self, node: u32, slot: u64, behind: &[Encoded]) -> Played {
+        self.submit(node, slot, &self.spinning(slot, behind)?)
+    }
+
+    /// What [`spin_before`](Self::spin_before) submits, in its slot.
+    fn spinning(&self, slot: u64, behind: &[Encoded]) -> Result<Vec<Encoded>> {
         self.raw.store(self.begun_at(slot)?, 0)?;
         self.raw.store(self.memory.cpu + usize::try_from(ENDED + slot * 8)?, 0)?;
         // Behind the jump the engine reads the buffer anew.
@@ -178,7 +189,24 @@ impl<'a> Hog<'a> {
         let jump = |length| Indirect { address: self.memory.gpu + CODE + slot * SLOT, length }.to_packet();
         let bytes = |packet: Encoded| packet.as_bytes().len() as u64;
         let length = bytes(begun) + bytes(jump(0)) + behind.iter().copied().map(bytes).sum::<u64>() + bytes(ended);
-        self.submit(node, slot, &[&[begun, jump(length)], behind, &[ended]].concat())
+        Ok([&[begun, jump(length)], behind, &[ended]].concat())
+    }
+
+    /// Submits a packet that counts once, and then goes on as one of [`spin`](Self::spin) in the slot behind its own.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn count_and_spin(&self, node: u32, slot: u64) -> Played {
+        let length = self.write(slot + 1, &self.spinning(slot + 1, &[])?)?;
+        let [first, second] = self.counting();
+        self.submit(node, slot, &[first, second, Indirect { address: self.code(slot + 1), length }.to_packet()])
+    }
+
+    /// Counts once: the words of a row move on by one.
+    fn counting(&self) -> [Encoded; 2] {
+        let at = |offset| self.memory.gpu + offset;
+        let row = |from, to, words| Copy { source: at(from), destination: at(to), length: words * 8 }.to_packet();
+        [row(ROW + 8, SECOND, SHIFTED - 1), row(SECOND, ROW, SHIFTED - 1)]
     }
 
     /// Lets the packet in a slot end: its jump becomes nothing.
@@ -256,17 +284,10 @@ impl<'a> Hog<'a> {
     /// # Errors
     /// The function's status.
     pub fn count(&self, node: u32, slot: u64) -> Played {
-        let at = |offset| self.memory.gpu + offset;
-        let row = |from, to, words| Copy { source: at(from), destination: at(to), length: words * 8 }.to_packet();
         let big = self.big.context("memory to fill")?;
         let fill = |pattern| Fill { address: big.gpu, length: big.size, pattern, reserved: 0 }.to_packet();
-        let packets = [
-            fill(1),
-            row(ROW + 8, SECOND, SHIFTED - 1),
-            row(SECOND, ROW, SHIFTED - 1),
-            fill(2),
-            store(at(ENDED + slot * 8), 1),
-        ];
+        let [first, second] = self.counting();
+        let packets = [fill(1), first, second, fill(2), store(self.memory.gpu + ENDED + slot * 8, 1)];
         self.submit(node, slot, &packets)
     }
 
@@ -307,6 +328,22 @@ impl Loop {
     /// When it does not.
     pub fn begins(&self, scene: &Scene) -> Played {
         scene.until("the run of a buffer that does not end", || self.inner.runs())
+    }
+
+    /// Returns whether it has run since [`forget`](Self::forget).
+    ///
+    /// # Errors
+    /// None that a live process brings about.
+    pub fn runs(&self) -> Result<bool> {
+        self.inner.runs()
+    }
+
+    /// Forgets that it has begun: if it runs, it says so again.
+    ///
+    /// # Errors
+    /// None that a live process brings about.
+    pub fn forget(&self) -> Played {
+        self.inner.forget()
     }
 
     /// Lets it end.

@@ -4,6 +4,7 @@
 use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use super::hardware::{controller, force, recovered, works};
 use super::held::{Said, Spinner, deaf_until_engine, deaf_until_reset, listen, said, set_deaf};
+use super::storm::counter;
 use super::{Hog, client, victim};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{PacketEvent, Reason, Step, What};
@@ -12,8 +13,6 @@ use gpu_wire::packet::Fill;
 use std::time::Duration;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 
-/// Long enough for an engine to come off a packet, or to fault.
-const SOON: Duration = Duration::from_millis(60);
 /// Milliseconds after which an engine that does not come off says that it hangs, and long enough for that.
 const HANGS: u32 = 50;
 const SAYS: Duration = Duration::from_millis(250);
@@ -62,6 +61,38 @@ pub(super) fn packet_engine(stage: &Stage) -> Played {
         ensure!(!said(scene).contains(&Said::Hung), "behind the reset: {:?}", said(scene));
         same("its device", hogs[1].is_active()?, true)?;
         same("recoveries", scene.adapter().recoveries().len(), 1)
+    })
+}
+
+/// A packet that has counted comes off in its middle for a preemption, whose answer no interrupt brings before the
+/// engine is reset: the reset finds nothing that runs, and the packet comes back as one that had not begun. It goes on
+/// where it was: it counts once.
+pub(super) fn taken_off(stage: &Stage) -> Played {
+    let node = victim(stage);
+    let setup = Setup::default().resets(1).setting("IdleMilliseconds", 0).windows(|w| w.tdr.delay = 5 * SECOND);
+    let setup = setup.with_driver(deaf_until_engine).breaks(&["NT-INT-STORM", "DXG-ISR-DISMISS"]);
+    stage.play(setup.setting("PreemptInBuffers", 1), |scene| {
+        let (control, raws) = (controller(scene)?, [client(scene, "counts")?, client(scene, "waits")?]);
+        let hogs = [Hog::new(scene, &raws[0], &[node])?, Hog::new(scene, &raws[1], &[node])?];
+        hogs[0].count_and_spin(node, 0)?;
+        hogs[0].begins(scene, 1)?;
+        let before = counter(scene, node, "taken_off")?;
+        deafen(scene);
+        hogs[1].spin(node, 0)?;
+        scene.until("the preemption of the packet", || Ok(counter(scene, node, "taken_off")? > before))?;
+        same("what was said", said(scene), vec![])?;
+        same("the escape", force(&control, Some(node)), STATUS_SUCCESS)?;
+        let recovery = recovered(scene, 1)?.remove(0);
+        same("what", (recovery.what, recovery.reason), (What::PacketEngine { node }, Reason::ForcedEngine))?;
+        hogs[1].end(0)?;
+        hogs[0].end(1)?;
+        scene.until("the packet behind it", || hogs[1].has_ended(0))?;
+        scene.until("the packet that was taken off", || hogs[0].has_ended(1))?;
+        same("how often it has counted", hogs[0].counted()?, 1)?;
+        for hog in &hogs {
+            same("its device", hog.is_active()?, true)?;
+        }
+        works(scene)
     })
 }
 
@@ -130,9 +161,10 @@ fn two<'a>(scene: &Scene, raws: &'a [Raw; 2], node: u32) -> anyhow::Result<[Hog<
 
 fn answer(scene: &Scene, node: u32) -> Played {
     let (control, raws) = (controller(scene)?, [client(scene, "runs")?, client(scene, "waits")?]);
+    let before = counter(scene, node, "taken_off")?;
     let _hogs = two(scene, &raws, node)?;
     scene.until("a preemption", || Ok(unanswered(scene, node).is_some()))?;
-    std::thread::park_timeout(SOON);
+    scene.until("the packet to come off", || Ok(counter(scene, node, "taken_off")? > before))?;
     let asked = unanswered(scene, node).context("the preemption was answered")?;
     let said = reset(scene, &control)?;
     ensure!(!said.contains(&Said::Preempted(node, asked)), "behind the reset: {said:?}");
@@ -146,9 +178,10 @@ fn fault(scene: &Scene, node: u32) -> Played {
     hog.spin_before(node, 0, &[nowhere])?;
     hog.begins(scene, 0)?;
     let last = super::packets::last_submitted(&scene.adapter().packet_journal(node))?;
+    let before = counter(scene, node, "faults")?;
     deafen(scene);
     hog.end(0)?;
-    std::thread::park_timeout(SOON);
+    scene.until("the fault", || Ok(counter(scene, node, "faults")? > before))?;
     let said = reset(scene, &control)?;
     ensure!(!said.contains(&Said::Faulted(node, last)), "behind the reset: {said:?}");
     Ok(())

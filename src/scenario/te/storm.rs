@@ -164,13 +164,21 @@ fn taken(scene: &Scene) -> Result<usize> {
 
 /// How often the engine of a node was held, as the driver counts it.
 fn holds(scene: &Scene, node: u32) -> Result<u64> {
+    counter(scene, node, "resets")
+}
+
+/// A counter of a node's, by its name in the debug information.
+///
+/// # Errors
+/// When the debug information says nothing of the node.
+pub(super) fn counter(scene: &Scene, node: u32, name: &str) -> Result<u64> {
     scene.world.os.collect_debug_info(scene.adapter());
     let text = decode(&scene.adapter().debug_info())?.text;
     let head = format!("counters of node {node}");
     let part = text.split("\n\n").find(|part| part.trim_start().starts_with(&head)).context("counters")?;
     let words = part.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     // A count of none is not told of.
-    let count = words.filter(|words| words.len() == 2 && words[0] == "resets").find_map(|words| words[1].parse().ok());
+    let count = words.filter(|words| words.len() == 2 && words[0] == name).find_map(|words| words[1].parse().ok());
     Ok(count.unwrap_or(0))
 }
 

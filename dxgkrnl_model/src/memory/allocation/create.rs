@@ -235,6 +235,7 @@ pub(crate) fn open(
             close_when_free: AtomicBool::new(false),
             residency: AtomicU32::new(0),
             lock: Lock::new(Rank::Log, (0, 0)),
+            locking: crate::sync::Gate::new(),
         });
         let Some(handle) = process.insert(UserObject::Allocation(open.clone())) else {
             forget(process, &created.allocations);

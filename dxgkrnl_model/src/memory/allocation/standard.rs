@@ -72,6 +72,7 @@ pub(crate) fn create(process: &ProcessInner, device: &Arc<Device>, size: u64) ->
         close_when_free: AtomicBool::new(false),
         residency: AtomicU32::new(0),
         lock: Lock::new(Rank::Log, (0, 0)),
+        locking: crate::sync::Gate::new(),
     });
     let Some(handle) = process.insert(UserObject::Allocation(open.clone())) else {
         allocation.leave();

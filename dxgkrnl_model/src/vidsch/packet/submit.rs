@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use wddm_abi::{DXGKARG_PREEMPTCOMMAND, DXGKARG_SUBMITCOMMAND, DXGKARG_SUBMITCOMMANDVIRTUAL, NTSTATUS, ntstatus};
 
-use super::{Load, Packet, PacketNode, PagingBuffer};
+use super::{Load, Packet, PacketNode, PagingBuffer, is_before};
 use crate::adapter::Adapter;
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
@@ -71,6 +71,8 @@ impl PacketNode {
             private_size: 0,
             companion: None,
             refers: Arc::default(),
+            // It is in no list, and none is before it.
+            number: 0,
             id: None,
             again: false,
             completion: completion.clone(),
@@ -98,16 +100,26 @@ impl PacketNode {
 
     /// Enters a packet with the next id, or with its own, which it returns. Called before the driver's function, which
     /// may complete the packet inside. `None`: the node is being reset, or what the reset has left is not in its lists
-    /// yet.
+    /// yet, or stands there before this one.
     fn enter(&self, adapter: &Adapter, context: &Arc<Context>, load: Load) -> Option<u32> {
         let since = adapter.kernel().now();
         let mut state = self.state.lock();
         if state.frozen || state.giving_back {
             return None;
         }
+        // A reset that another thread made may have given back what stands before it, and have ended the id that it has.
+        if let Load::Paging(buffer) = &load
+            && !adapter.personality().departs(Departure::ReversesPaging)
+            && adapter.scheduler.has_paging_before(buffer.number, self.ordinal, context)
+        {
+            return None;
+        }
         let departs = |how| adapter.personality().departs(how);
         let own = match &load {
-            Load::Paging(buffer) => buffer.id.filter(|_| !departs(Departure::RenumbersPaging)),
+            Load::Paging(buffer) => {
+                let lives = |id: &u32| is_before(state.ended, *id);
+                buffer.id.filter(lives).filter(|_| !departs(Departure::RenumbersPaging))
+            }
             Load::Command(submission) => submission.id.filter(|_| departs(Departure::KeepsRenderIds)),
         };
         let id = own.unwrap_or_else(|| {

@@ -116,7 +116,7 @@ impl<H: Host> Core<H> {
         if preempts && let Some(mut running) = self.running.take_if(|r| r.exec.may_leave(gpu.preempts_in_buffers)) {
             self.scratch.let_go();
             let Running { packet, exec } = &mut running;
-            packet.context.save(packet.address, packet.length, node.adapter_resets(), exec);
+            packet.context.save(packet.address, packet.length, node.all_resets(), exec);
             node.packets.with(|queue| match gpu.mutation.is(Mutation::CountsTakenOff) {
                 true => drop(queue.complete()),
                 false => queue.take_off(),

@@ -1,9 +1,11 @@
 //! Packets of the kernel-mode path, and paging.
 
+use crate::preemption::endless;
 use crate::support::Rig;
+use gpu_engine::engine::Step;
 use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
-use gpu_engine::packet_node::PacketSubmission;
+use gpu_engine::packet_node::{PacketQueue, PacketSubmission};
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{self, Encoded, Privilege};
@@ -135,6 +137,57 @@ fn a_preemption_before_anything_completed_names_the_id_before_the_first() {
     gpu.command(2, Control::Run);
     rig.settle();
     assert_eq!(rig.drain(), [(2, Notice::PacketPreempted { request: 0x102, completed: 0x100 })]);
+}
+
+/// The reset of an engine finds a packet that runs: that is the last completed one from then on, and the next preemption
+/// names it.
+#[test]
+fn the_preemption_behind_a_reset_names_what_it_has_aborted() {
+    let mut rig = Rig::new();
+    let gpu = rig.gpu.clone();
+    let m = rig.map(1, false);
+    let hangs = endless(&mut rig, m.va);
+    let (first, hangs) = (packet_of(&mut rig, 5, false, &[Encoded::nop(8)]), packet_of(&mut rig, 6, false, &[hangs]));
+    for packet in [first, hangs] {
+        gpu.nodes[0].packets.with(|q| q.submit(packet, &gpu.mutation)).unwrap();
+    }
+    gpu.wake(0);
+    for _ in 0..50 {
+        rig.engines[0].step();
+    }
+    assert_eq!(rig.drain(), [(0, Notice::PacketCompleted { fence: 5 })]);
+    assert_eq!(gpu.nodes[0].packets.shown().running, Some(6));
+    gpu.command(0, Control::Hold);
+    while rig.engines[0].step() != Step::Held {}
+    let (aborted, gone) = gpu.nodes[0].packets.with(PacketQueue::reset);
+    gpu.nodes[0].packets.with(|q| q.give_back(gone));
+    gpu.command(0, Control::Run);
+    assert_eq!(aborted, 6);
+    gpu.nodes[0].packets.with(|q| assert!(q.preempt(7).is_empty()));
+    gpu.ask_preempt(0);
+    rig.settle();
+    assert_eq!(rig.drain(), [(0, Notice::PacketPreempted { request: 7, completed: 6 })]);
+}
+
+/// Of a node that never had a packet: the OS has given no id before the request's own.
+#[test]
+fn a_preemption_before_any_packet_names_the_id_before_its_own() {
+    let mut rig = Rig::new();
+    let gpu = rig.gpu.clone();
+    let preempt = |request| {
+        assert!(gpu.nodes[2].packets.with(|q| q.preempt(request)).is_empty());
+        gpu.ask_preempt(2);
+    };
+    preempt(0x101);
+    rig.settle();
+    assert_eq!(rig.drain(), [(2, Notice::PacketPreempted { request: 0x101, completed: 0x100 })]);
+    // Nor does a packet behind it make the request one that has completed.
+    let p = packet_of(&mut rig, 0x102, false, &[Encoded::nop(8)]);
+    gpu.nodes[2].packets.with(|q| q.submit(p, &gpu.mutation)).unwrap();
+    assert_eq!(gpu.nodes[2].packets.with(|q| q.preempt(0x103)).len(), 1);
+    gpu.ask_preempt(2);
+    rig.settle();
+    assert_eq!(rig.drain(), [(2, Notice::PacketPreempted { request: 0x103, completed: 0x100 })]);
 }
 
 /// A flush is acknowledged when nothing is mapped any more: a page table that the running packet has written, too.

@@ -8,6 +8,7 @@ use crate::packet_mode::packet_of;
 use crate::support::{Range, Rig, TestHost};
 use gpu_engine::node::Control;
 use gpu_engine::notice::Notice;
+use gpu_engine::packet_context::Resets;
 use gpu_engine::packet_node::PacketSubmission;
 use gpu_engine::word::{Ordering, Word};
 use gpu_wire::packet::{self, Encoded, Privilege};
@@ -32,7 +33,7 @@ fn submit(rig: &Rig, packet: PacketSubmission<TestHost>) {
 /// The OS submits the packet again under `fence`.
 fn again(first: &PacketSubmission<TestHost>, fence: u32) -> PacketSubmission<TestHost> {
     let context = first.context.clone();
-    let resumes = context.claim(true, first.address, first.length, 0);
+    let resumes = context.claim(true, first.address, first.length, Resets::default());
     PacketSubmission { fence, context, resumes, ..*first }
 }
 
@@ -116,9 +117,29 @@ fn a_packet_that_an_adapter_reset_came_behind_begins_anew() {
     let (_, kept) = taken_off(&mut rig, 7);
     rig.gpu.lose_all();
     let back = &kept;
-    let resets = rig.gpu.nodes[0].adapter_resets();
-    assert_eq!(resets, 1);
+    let resets = rig.gpu.nodes[0].all_resets();
+    assert_eq!(resets, Resets { adapter: 1, engine: 0 });
     assert!(!back.context.claim(true, back.address, back.length, resets), "it goes on in its middle");
+}
+
+/// Behind a reset of the engine a packet that was taken off comes back without the flag: the OS may not have heard that
+/// it came off. It goes on where it was; before such a reset a packet without the flag is another one.
+#[test]
+pub(crate) fn a_packet_that_an_engine_reset_gave_back_goes_on_without_the_flag() {
+    let mut rig = Rig::new();
+    let (m, kept) = taken_off(&mut rig, 7);
+    let gpu = rig.gpu.clone();
+    let node = &gpu.nodes[0];
+    node.note_engine_reset(&rig.gpu.mutation);
+    assert_eq!(node.all_resets(), Resets { adapter: 0, engine: 1 });
+    rig.drain();
+    let resumes = kept.context.claim(false, kept.address, kept.length, node.all_resets());
+    assert!(resumes, "it begins anew");
+    submit(&rig, PacketSubmission { fence: 8, context: kept.context.clone(), resumes, ..kept });
+    rig.settle();
+    assert_eq!((rig.drain(), m.read(24)), (vec![(0, Notice::PacketCompleted { fence: 8 })], 9));
+    let (_, kept) = taken_off(&mut Rig::new(), 7);
+    assert!(!kept.context.claim(false, kept.address, kept.length, Resets::default()), "it is another packet");
 }
 
 /// A packet that is refused behind a preemption does not count as completed in the answer to that, running or not.
@@ -228,7 +249,7 @@ fn what_does_not_come_back_is_forgotten() {
     let anew = |fence| PacketSubmission {
         fence,
         context: kept.context.clone(),
-        resumes: kept.context.claim(false, kept.address, kept.length, 0),
+        resumes: kept.context.claim(false, kept.address, kept.length, Resets::default()),
         ..kept
     };
     m.word(8).store(77, Ordering::SeqCst);
@@ -278,8 +299,11 @@ fn another_buffer_does_not_go_on_where_one_was_taken_off() {
         let mut rig = Rig::new();
         let (_, kept) = taken_off(&mut rig, 6);
         let (address, length) = (GpuVa(kept.address.0 + by), kept.length + more);
-        assert!(!kept.context.claim(true, address, length, 0), "{by} bytes on, {more} bytes more");
-        assert!(!kept.context.claim(true, kept.address, kept.length, 0), "it was dropped for another one");
+        assert!(!kept.context.claim(true, address, length, Resets::default()), "{by} bytes on, {more} bytes more");
+        assert!(
+            !kept.context.claim(true, kept.address, kept.length, Resets::default()),
+            "it was dropped for another one"
+        );
     }
 }
 
