@@ -6,15 +6,16 @@
 //!
 //! | level | who may be inside at the same time |
 //! |---|---|
-//! | zero | anybody, but no two threads of one process |
+//! | zero | anybody |
 //! | first | one thread per class |
 //! | third | nobody else |
 //! | free | not synchronized: interrupts, DPCs, power transitions |
 //!
 //! Source: articles threading-and-synchronization-zero-level, -first-level, -second-level, -third-level.
 //!
-//! Chosen: Escape, which the articles name under level two, is called at level zero unless its flags ask for hardware
-//! access, as `D3DDDI_ESCAPEFLAGS` says.
+//! Chosen: level zero keeps two threads of one process apart, says its article, and no page says by which handle; here
+//! they meet, which is harder on a driver. Escape, which the articles name under level two, is called at level zero
+//! unless its flags ask for hardware access, as `D3DDDI_ESCAPEFLAGS` says.
 #![expect(non_upper_case_globals, reason = "the slots have Microsoft's names")]
 
 use nt_model::Machine;

@@ -109,7 +109,7 @@ fn to_f1(adapter: &Arc<Adapter>, node: u32) {
     }
     if let Some(index) = adapter.power.component_of(node) {
         let is_done = || adapter.personality().faults.f1_amid_work || idle::is_done(adapter, node);
-        let is_idle = || !adapter.scheduler.has_work(node) && is_done();
+        let is_idle = || !adapter.scheduler.has_work(node) && is_done() && !adapter.power.is_active(index);
         adapter.power.set(adapter, index, 1, is_idle);
         if doorbells().any(|doorbell| doorbell.is_connected()) {
             adapter.power.set(adapter, index, 0, || true);
@@ -169,9 +169,17 @@ impl Power {
         }
     }
 
-    /// `DxgkCbSetPowerComponentIdle`: it may be put to sleep.
-    pub(crate) fn component_idle(&self, _adapter: &Arc<Adapter>, index: u32) {
+    /// `DxgkCbSetPowerComponentIdle`: with the last reference it may be put to sleep.
+    pub(crate) fn component_idle(&self, adapter: &Arc<Adapter>, index: u32) {
         self.with(index, |component| component.references = component.references.saturating_sub(1));
+        adapter.scheduler.kick(adapter);
+    }
+
+    /// Returns whether the driver has said of the component that it is active: it stays in F0.
+    ///
+    /// Source: DDI pages DXGKCB_SETPOWERCOMPONENTACTIVE, DXGKCB_SETPOWERCOMPONENTIDLE.
+    fn is_active(&self, index: u32) -> bool {
+        self.with(index, |component| component.references != 0).unwrap_or(false)
     }
 
     /// `DxgkCbCompleteFStateTransition`.

@@ -35,9 +35,7 @@ use crate::pool::{Pool, PoolOptions};
 use crate::registry::Registry;
 use crate::routines::{self, Routine};
 use crate::rules::{Details, Policy, RuleList, Rulebook};
-use crate::rules_memory::MEMORY_RULES;
-use crate::rules_nt::{NT_DEADLOCK, NT_IRQL, NT_RULES};
-use crate::rules_user::USER_RULES;
+use crate::rules_nt::{NT_DEADLOCK, NT_IRQL};
 use crate::sched::{RealScheduler, Scheduler, Ticks, YieldPoint};
 use crate::spinlock::LockOrder;
 use crate::thread::{AtMapping, AtPriority, ThreadEnd};
@@ -212,8 +210,7 @@ impl Kernel {
         routines::facts();
         crate::trap::install();
         let sched = config.scheduler.clone().unwrap_or_else(|| Arc::new(RealScheduler::new()));
-        let mut lists = vec![&NT_RULES, &MEMORY_RULES, &USER_RULES];
-        lists.extend(config.rules.iter().copied());
+        let lists: Vec<_> = crate::ALL_RULES.iter().copied().chain(config.rules.iter().copied()).collect();
         let machine = Arc::new_cyclic(|me| Machine {
             me: me.clone(),
             number: NUMBERS.fetch_add(1, Ordering::Relaxed),

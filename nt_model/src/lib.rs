@@ -151,6 +151,9 @@ pub use kernel::{Entered, Kernel, KernelConfig, Machine, Service};
 pub use leaks::Leak;
 pub use memory::{CacheType, Mdl, PAGE_SIZE, PageKind, PageObject, PageTraits, Rights};
 pub use routines::Routine;
+/// Every rule of this crate, by area.
+pub static ALL_RULES: &[&RuleList] = &[&rules_nt::NT_RULES, &rules_memory::MEMORY_RULES, &rules_user::USER_RULES];
+
 pub use rules::{
     CallRecord, Caller, Context, Details, Policy, Rule, RuleList, RuleReport, Rulebook, Severity, Violation,
 };

@@ -25,7 +25,7 @@ use dxgkrnl_model::os::Os;
 use dxgkrnl_model::personality::{Personality, Windows};
 use dxgkrnl_model::report::Report;
 use exercise::exercise;
-use nt_model::{LoadError, Severity};
+use nt_model::{LoadError, Rule, Severity};
 use outcome::Gap;
 use serde::Serialize;
 
@@ -44,6 +44,33 @@ pub struct Verdict {
     pub count: u64,
     /// What was found, for a broken rule; what the rule says, for the others.
     pub detail: String,
+}
+
+/// A rule, as the index of all of them has it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Listed {
+    /// Its name.
+    pub id: &'static str,
+    /// What it demands.
+    pub title: &'static str,
+    /// The document that says so.
+    pub source: &'static str,
+    /// What a breach weighs: `error`, `warning` or `note`.
+    pub severity: &'static str,
+    /// Code and first parameter of the bug check that Windows or Driver Verifier has for it, where there is one.
+    pub bugcheck: Option<(u32, u64)>,
+    /// What the driver's author should do.
+    pub fix: &'static str,
+}
+
+/// Every rule, in the model's order.
+pub fn index() -> Vec<Listed> {
+    let lists = nt_model::ALL_RULES.iter().chain(dxgkrnl_model::rules::ALL);
+    let listed = |rule: &&'static Rule| {
+        let Rule { name: id, title, source, bugcheck, fix, .. } = **rule;
+        Listed { id, title, source, severity: rule.severity.name(), bugcheck, fix }
+    };
+    lists.flat_map(|list| list.0).map(listed).collect()
 }
 
 /// What was done with the driver, and what came of it.

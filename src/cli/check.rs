@@ -5,7 +5,7 @@ use super::{Family, advise, check_json, checked, say_what_is_played, write_json}
 use anyhow::{Context, Result};
 use clap::Args;
 use dxgkrnl_model::personality::Windows;
-use fencepost::check::{Checked, Outcome, Reach, check, is_ours};
+use fencepost::check::{Checked, Listed, Outcome, Reach, check, index, is_ours};
 use fencepost::setting::{Assignment, of_any, of_ours};
 use nt_model::Severity;
 use serde::Serialize;
@@ -24,8 +24,11 @@ use std::path::PathBuf;
 #[command(name = "check")]
 pub struct Arguments {
     /// The driver
-    #[arg(value_name = "DRIVER.sys")]
-    driver: PathBuf,
+    #[arg(value_name = "DRIVER.sys", required_unless_present = "list")]
+    driver: Option<PathBuf>,
+    /// List the rules: name, what a breach weighs, what is demanded, by which document
+    #[arg(long, conflicts_with_all = ["driver", "settings", "require", "dump"])]
+    list: bool,
     /// A value under the driver's registry key, by a name that is the driver's own; may be given several times. For a
     /// driver whose version resource says fencepost.sys, one of docs/settings.md, and checked as such
     #[arg(long = "setting", value_name = "NAME=NUMBER", value_parser = of_any)]
@@ -64,13 +67,33 @@ impl Arguments {
         checked(&self.settings)?;
         check_json(self.json.as_ref())?;
         self.dump.check()?;
-        Ok(self.driver.file_name().is_some_and(|name| name == "fencepost.sys"))
+        Ok(self.driver.as_ref().and_then(|path| path.file_name()).is_some_and(|name| name == "fencepost.sys"))
     }
+}
+
+/// What `--list` writes.
+#[derive(Serialize)]
+struct Index {
+    schema: u32,
+    rules: Vec<Listed>,
+}
+
+/// The rules.
+fn list(json: Option<&PathBuf>) -> Result<Outcome> {
+    let rules = index();
+    for Listed { id, severity, title, source, .. } in &rules {
+        println!("{id} ({severity})\n      {title}\n      {source}");
+    }
+    println!("{} rules", rules.len());
+    if let Some(to) = json {
+        write_json(to, &Index { schema: 1, rules })?;
+    }
+    Ok(Outcome::Held)
 }
 
 pub fn run(arguments: &Arguments) -> Result<Outcome> {
     let settings = checked(&arguments.settings)?;
-    let path = &arguments.driver;
+    let Some(path) = &arguments.driver else { return list(arguments.json.as_ref()) };
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let ours = is_ours(&bytes);

@@ -136,3 +136,35 @@ fn each_rule_has_a_mutant() {
     let missing: Vec<_> = rules.iter().filter(|rule| !broken.contains(**rule)).collect();
     assert!(missing.is_empty(), "no mutant breaks {missing:?}");
 }
+
+/// The rows of `docs/rules.md`: name, what a breach weighs, what is demanded, by which document, the bug check, and the
+/// mutants of the toy driver that break it. Those of nt_model's rules are broken by that crate's own tests.
+fn rows() -> Vec<String> {
+    let mutants = all();
+    let lists = nt_model::ALL_RULES.iter().chain(dxgkrnl_model::rules::ALL);
+    let row = |rule: &&'static nt_model::Rule| {
+        let stop = rule.bugcheck.map_or_else(String::new, |(code, first)| format!("{code:#x}, {first:#x}"));
+        let mut breaks: Vec<_> =
+            mutants.iter().filter(|mutant| mutant.rule() == rule.name).map(|mutant| mutant.name).collect();
+        breaks.sort_unstable();
+        breaks.dedup();
+        let breaks: Vec<_> = breaks.iter().map(|name| format!("`{name}`")).collect();
+        let (title, source) = (rule.title.replace('|', "\\|"), rule.source.replace('|', "\\|"));
+        format!("| `{}` | {} | {title} | {source} | {stop} | {} |", rule.name, rule.severity, breaks.join(", "))
+    };
+    lists.flat_map(|list| list.0).map(row).collect()
+}
+
+#[test]
+fn the_page_of_rules_is_what_the_rules_say() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/rules.md");
+    let text = std::fs::read_to_string(path).expect("docs/rules.md");
+    let (there, rest): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("| `"));
+    let want = rows();
+    if std::env::var_os("WRITE_RULES").is_some() {
+        let rest = rest.join("\n").trim_end().to_owned();
+        return std::fs::write(path, format!("{rest}\n{}\n", want.join("\n"))).expect("docs/rules.md");
+    }
+    let wrong: Vec<_> = want.iter().filter(|row| !there.contains(&row.as_str())).collect();
+    assert!(there == want, "WRITE_RULES=1 writes these rows of docs/rules.md:\n{wrong:#?}");
+}

@@ -1,6 +1,7 @@
 //! Very many deaths at drawn moments: of Linux processes by SIGKILL, and of processes that live in this one.
 
 use super::{Held, Neighbour, setup};
+use crate::client::Refused;
 use crate::fuzz::dice::Dice;
 use crate::scenario::db::{RingQueue, Room, raw};
 use crate::scenario::raw::Raw;
@@ -84,8 +85,10 @@ fn terminate(scene: &Scene, dice: &mut Dice, rounds: &AtomicU64) -> Played {
         process.finish(End::Terminated);
         thread.join().map_err(|_| anyhow::anyhow!("a panic"))
     })?;
-    let refusal = churned.err().and_then(|error| error.downcast::<Denied>().ok());
-    anyhow::ensure!(refusal.as_ref().is_some_and(|denied| ENDS.contains(&denied.0)), "what ended it was {refusal:?}");
+    let Err(refusal) = churned else { return Err(anyhow::anyhow!("it made and destroyed everything for ever")) };
+    let status = refusal.downcast_ref::<Denied>().map(|denied| denied.0);
+    let status = status.or_else(|| refusal.downcast_ref::<Refused>().map(|refused| refused.status));
+    anyhow::ensure!(status.is_some_and(|status| ENDS.contains(&status)), "what ended it was {refusal:#}");
     anyhow::ensure!(process.open_handles() == 0, "handles outlive their process");
     let refused = raw.device().err().map(|denied| denied.0);
     let known = [ntstatus::STATUS_INVALID_PARAMETER, ntstatus::STATUS_PROCESS_IS_TERMINATING];

@@ -91,10 +91,10 @@ pub(super) fn runs_behind(stage: &Stage) -> Played {
     let setup = stubborn().resets(1).windows(|windows| windows.gates.reset = Some(gate.clone()));
     stage.play(setup, |scene| {
         let (late, next) = (client(scene, "late")?, client(scene, "next")?);
-        let hog = Spinner::new(scene, &late)?;
-        scene.until("the preparation of the reset", || Ok(gate.came() == 1))?;
         let room = Room::new(&next)?;
         let queue = KernelQueue::new(scene, &room, room.context(0)?)?;
+        let hog = Spinner::new(scene, &late)?;
+        scene.until("the preparation of the reset", || Ok(gate.came() == 1))?;
         queue.spin(&room, 0, None, 1)?;
         hog.queue.stop(&late, 0, 1)?;
         queue.runs(scene, &next)?;

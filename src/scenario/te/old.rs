@@ -76,10 +76,10 @@ pub(super) fn taken_off(stage: &Stage) -> Played {
         let hogs = [Hog::new(scene, &raws[0], &[node])?, Hog::new(scene, &raws[1], &[node])?];
         hogs[0].count_and_spin(node, 0)?;
         hogs[0].begins(scene, 1)?;
-        let before = counter(scene, node, "taken_off")?;
+        let before = counter(scene, node, "taken off")?;
         deafen(scene);
         hogs[1].spin(node, 0)?;
-        scene.until("the preemption of the packet", || Ok(counter(scene, node, "taken_off")? > before))?;
+        scene.until("the preemption of the packet", || Ok(counter(scene, node, "taken off")? > before))?;
         same("what was said", said(scene), vec![])?;
         same("the escape", force(&control, Some(node)), STATUS_SUCCESS)?;
         let recovery = recovered(scene, 1)?.remove(0);
@@ -161,10 +161,10 @@ fn two<'a>(scene: &Scene, raws: &'a [Raw; 2], node: u32) -> anyhow::Result<[Hog<
 
 fn answer(scene: &Scene, node: u32) -> Played {
     let (control, raws) = (controller(scene)?, [client(scene, "runs")?, client(scene, "waits")?]);
-    let before = counter(scene, node, "taken_off")?;
+    let before = counter(scene, node, "taken off")?;
     let _hogs = two(scene, &raws, node)?;
     scene.until("a preemption", || Ok(unanswered(scene, node).is_some()))?;
-    scene.until("the packet to come off", || Ok(counter(scene, node, "taken_off")? > before))?;
+    scene.until("the packet to come off", || Ok(counter(scene, node, "taken off")? > before))?;
     let asked = unanswered(scene, node).context("the preemption was answered")?;
     let said = reset(scene, &control)?;
     ensure!(!said.contains(&Said::Preempted(node, asked)), "behind the reset: {said:?}");

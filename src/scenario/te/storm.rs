@@ -176,9 +176,9 @@ pub(super) fn counter(scene: &Scene, node: u32, name: &str) -> Result<u64> {
     let text = decode(&scene.adapter().debug_info())?.text;
     let head = format!("counters of node {node}");
     let part = text.split("\n\n").find(|part| part.trim_start().starts_with(&head)).context("counters")?;
-    let words = part.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut lines = part.lines().filter_map(|line| line.trim().rsplit_once(' '));
     // A count of none is not told of.
-    let count = words.filter(|words| words.len() == 2 && words[0] == name).find_map(|words| words[1].parse().ok());
+    let count = lines.find(|(of, _)| of.trim() == name).and_then(|(_, count)| count.parse().ok());
     Ok(count.unwrap_or(0))
 }
 
