@@ -94,8 +94,12 @@ pub(super) fn runs_behind(stage: &Stage) -> Played {
         let room = Room::new(&next)?;
         let queue = KernelQueue::new(scene, &room, room.context(0)?)?;
         let hog = Spinner::new(scene, &late)?;
-        scene.until("the preparation of the reset", || Ok(gate.came() == 1))?;
+        scene.until("the suspension of the one that hangs", || Ok(told(scene)?.suspending == 1))?;
+        // Nothing of the node is handed in from the reset on, and the next one is asked later than the first.
+        let before = scene.calls("DxgkDdiSubmitCommandToHwQueue");
         queue.spin(&room, 0, None, 1)?;
+        scene.until("the buffer with the driver", || Ok(scene.calls("DxgkDdiSubmitCommandToHwQueue") > before))?;
+        scene.until("the preparation of the reset", || Ok(gate.came() == 1))?;
         hog.queue.stop(&late, 0, 1)?;
         queue.runs(scene, &next)?;
         gate.let_through();
