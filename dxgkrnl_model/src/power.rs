@@ -107,10 +107,17 @@ fn to_f1(adapter: &Arc<Adapter>, node: u32) {
     for doorbell in doorbells() {
         doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
     }
+    // Of an engine without doorbells there is nothing to stop for.
+    let gates = &adapter.personality().gates;
+    let stop = |gate: &Option<crate::personality::Gate>| {
+        crate::recovery::pass(adapter, gate.as_ref().filter(|_| doorbells().next().is_some()))
+    };
+    stop(&gates.f1);
     if let Some(index) = adapter.power.component_of(node) {
         let is_done = || adapter.personality().faults.f1_amid_work || idle::is_done(adapter, node);
         let is_idle = || !adapter.scheduler.has_work(node) && is_done() && !adapter.power.is_active(index);
         adapter.power.set(adapter, index, 1, is_idle);
+        stop(&gates.f0);
         if doorbells().any(|doorbell| doorbell.is_connected()) {
             adapter.power.set(adapter, index, 0, || true);
         }

@@ -175,6 +175,7 @@ const TABLE: &[(Mutation, &[By])] = &[
     (KeepsRing, &[Cases(&["DB-20"])]),
     (KeepsDoorbells, &[Cases(&["PT-41"])]),
     (RunsInF1, &[Cases(&["DB-70"])]),
+    (DropsInF1, &[Cases(&["DB-80"])]),
     (
         ForgetsEngineResets,
         &[Engine("taken_off::a_packet_that_an_engine_reset_gave_back_goes_on_without_the_flag"), Cases(&["TE-105"])],

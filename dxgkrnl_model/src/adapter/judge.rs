@@ -4,7 +4,8 @@ use nt_model::{Details, Rule};
 use wddm_abi::slots::DRIVER_INITIALIZATION_DATA_SLOTS;
 use wddm_abi::{
     D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY, D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY, DXGK_ENGINE_TYPE, DXGK_FEATURE_ID,
-    DXGK_MAX_DOORBELL_SIZE_BYTES, DXGK_MAX_PAGE_TABLE_LEVEL_COUNT, DXGK_PAGETABLEUPDATEMODE, Plain,
+    DXGK_MAX_DOORBELL_SIZE_BYTES, DXGK_MAX_PAGE_TABLE_LEVEL_COUNT, DXGK_PAGE_TABLE_LEVEL_DESC,
+    DXGK_PAGETABLEUPDATEMODE, Plain,
 };
 
 use super::Adapter;
@@ -251,11 +252,31 @@ impl Adapter {
     }
 }
 
+/// Which of these flags are set, and which are clear.
+fn named(flags: &[(&str, bool)]) -> String {
+    let of = |wanted| {
+        let names: Vec<_> = flags.iter().filter(|(_, is)| *is == wanted).map(|(name, _)| *name).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    };
+    format!("set: {}; clear: {}", of(true), of(false))
+}
+
 fn judge_scheduling(caps: &Caps) -> Vec<Verdict> {
     let flags = caps.driver.SchedulingCaps;
     let multi = flags.MultiEngineAware();
     let preempts = flags.PreemptionAware();
-    let text = || format!("{flags:?}");
+    let text = || {
+        let all = [
+            ("MultiEngineAware", multi),
+            ("PreemptionAware", preempts),
+            ("NoDmaPatching", flags.NoDmaPatching()),
+            ("CancelCommandAware", flags.CancelCommandAware()),
+            ("NativeGpuFence", flags.NativeGpuFence()),
+            ("OptimizedNativeFenceSignaledInterrupt", flags.OptimizedNativeFenceSignaledInterrupt()),
+            ("No64BitAtomics", flags.No64BitAtomics()),
+        ];
+        named(&all)
+    };
     let preemption = caps.driver.PreemptionCaps;
     let none = (
         D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY::D3DKMDT_GRAPHICS_PREEMPTION_NONE,
@@ -275,10 +296,14 @@ fn judge_scheduling(caps: &Caps) -> Vec<Verdict> {
         (&rule::CAPS_PREEMPTION, !preempts || multi, text()),
         (&rule::CAPS_PATCHING, !flags.NoDmaPatching() || (multi && preempts), text()),
         (&rule::CAPS_CANCEL, !flags.CancelCommandAware() || multi, text()),
-        (&rule::CAPS_GRANULARITY, fine_granularity, format!("{preemption:?}")),
+        (
+            &rule::CAPS_GRANULARITY,
+            fine_granularity,
+            format!("{:?}, {:?}", preemption.GraphicsPreemptionGranularity, preemption.ComputePreemptionGranularity),
+        ),
         (&rule::CAPS_OPTIMIZED, optimized, text()),
         (&rule::CAPS_ATOMICS, atomics, text()),
-        (&rule::CAPS_USER_MODE, rungs, format!("{flags:?}, {} nodes with UserModeSubmission", user_mode.count())),
+        (&rule::CAPS_USER_MODE, rungs, format!("{}, {} nodes with UserModeSubmission", text(), user_mode.count())),
         (&rule::CAPS_HISTORY, history, format!("bits by node: {:?}", caps.history_bits)),
     ]
 }
@@ -294,7 +319,15 @@ fn judge_memory(caps: &Caps, highest: u64) -> Vec<Verdict> {
     let covers = acceptable >= highest && visible >= highest;
     vec![
         (&rule::CAPS_VIRTUAL, one_at_most, "both are set".to_owned()),
-        (&rule::CAPS_CROSS_ADAPTER, tiers_agree, format!("{flags:?}")),
+        (
+            &rule::CAPS_CROSS_ADAPTER,
+            tiers_agree,
+            named(&[
+                ("CrossAdapterResource", tiers[0]),
+                ("CrossAdapterResourceTexture", tiers[1]),
+                ("CrossAdapterResourceScanout", tiers[2]),
+            ]),
+        ),
         (
             &rule::CAPS_HIGHEST_ADDRESS,
             covers,
@@ -340,6 +373,16 @@ fn judge_link(caps: &Caps) -> Vec<Verdict> {
     ]
 }
 
+/// The tables of each level, in words.
+fn tables(mmu: &Mmu) -> String {
+    let level = |(index, level): (usize, &DXGK_PAGE_TABLE_LEVEL_DESC)| {
+        let (bits, bytes) = (level.PageTableIndexBitCount, level.PageTableSizeInBytes);
+        let (own, paging) = (level.PageTableSegmentId, level.PagingProcessPageTableSegmentId);
+        format!("level {index}: {bits} bits, {bytes} bytes in segment {own}, the paging process's in {paging}")
+    };
+    mmu.levels.iter().enumerate().map(level).collect::<Vec<_>>().join("; ")
+}
+
 fn judge_mmu(caps: &Caps, mmu: &Mmu) -> Vec<Verdict> {
     let count = mmu.caps.PageTableLevelCount;
     let bits = 12 + mmu.levels.iter().map(|level| level.PageTableIndexBitCount).sum::<u32>();
@@ -379,8 +422,8 @@ fn judge_mmu(caps: &Caps, mmu: &Mmu) -> Vec<Verdict> {
                 mmu.caps.VirtualAddressBitCount
             ),
         ),
-        (&rule::MMU_TABLE_SIZE, sizes, format!("{:?}", mmu.levels)),
-        (&rule::MMU_TABLE_SEGMENT, segments, format!("{:?}", mmu.levels)),
+        (&rule::MMU_TABLE_SIZE, sizes, tables(mmu)),
+        (&rule::MMU_TABLE_SEGMENT, segments, tables(mmu)),
         (
             &rule::MMU_UPDATE_MODE,
             known && !(cpu && directories_local),

@@ -82,6 +82,10 @@ pub struct Gates {
     pub quiet: Option<Gate>,
     /// Between the decision that a packet node gets a buffer and the call that hands it in.
     pub submit: Option<Gate>,
+    /// Between the disconnections of an engine's doorbells and the word that its component goes to F1.
+    pub f1: Option<Gate>,
+    /// Behind that word, before a doorbell that was connected meanwhile brings the component back.
+    pub f0: Option<Gate>,
     /// Before the reset of the adapter that an engine's has become waits for its turn.
     pub promotion: Option<Gate>,
     /// Between `DxgkDdiResetFromTimeout` and `DxgkDdiRestartFromTimeout`.

@@ -10,7 +10,7 @@ use crate::scenario::rig::Rig;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use crate::wrap::own;
 use anyhow::{Context, Result, ensure};
-use dxgkrnl_model::personality::SECOND;
+use dxgkrnl_model::personality::{Gate, SECOND};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -97,6 +97,12 @@ pub(super) const CASES: &[Scenario] = &[
         play: works_between_looks,
     },
     Scenario {
+        id: "DB-80",
+        title: "a doorbell that is connected on the way to F1: what user mode announces on it in F1 runs",
+        source: "User-mode work submission, engine F-state transitions; DxgkDdiNotifyWorkSubmission",
+        play: announced_into_f1,
+    },
+    Scenario {
         id: "DB-70",
         title: "an engine stays in F0 while a queue has not done what is queued; in F1 a notification runs nothing",
         source: "User-mode work submission, engine F-state transitions",
@@ -172,6 +178,39 @@ fn to_f1(stage: &Stage) -> Played {
         same("interrupts that ask for F1", asked, 0)?;
         same("disconnections", scene.calls("DxgkDdiDisconnectDoorbell"), 0)?;
         same("F-states", scene.calls("DxgkDdiSetPowerComponentFState"), 0)
+    })
+}
+
+/// A doorbell is connected on the way to F1, behind the disconnections, and user mode announces work on it when the
+/// engine is in F1 and not told otherwise yet: the work runs.
+fn announced_into_f1(stage: &Stage) -> Played {
+    let (f1, f0) = (Gate::default(), Gate::default());
+    // A suspension would find lost work, too: it comes to none.
+    let setup = with_components(1, MODELS[0]).setting("ConnectNotify", 1).windows(|windows| {
+        windows.tdr.delay = 120 * SECOND;
+        (windows.gates.f1, windows.gates.f0) = (Some(f1.clone()), Some(f0.clone()));
+    });
+    stage.play(setup, |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let count = Count::new(scene, &room)?;
+        let (progress, _) = queue.submit(&count.packets())?;
+        queue.notify()?;
+        queue.wait(scene, progress)?;
+        scene.until("the disconnections", || Ok(f1.came() == 1))?;
+        same("status on the way to F1", queue.status()?, RETRY)?;
+        queue.connect()?;
+        f1.open(true);
+        scene.until("the word that the component is in F1", || Ok(f0.came() == 1))?;
+        same("the state", state_of(scene, 0)?, 1)?;
+        let (progress, status) = queue.submit(&count.packets())?;
+        same("status in F1", status, NOTIFY)?;
+        queue.notify()?;
+        queue.wait(scene, progress)?;
+        same("executions", count.get(&room)?, 2)?;
+        f0.open(true);
+        scene.until("F0", || Ok(state_of(scene, 0)? == 0))
     })
 }
 
