@@ -152,13 +152,15 @@ fn the_preemption_behind_a_reset_names_what_it_has_aborted() {
         gpu.nodes[0].packets.with(|q| q.submit(packet, &gpu.mutation)).unwrap();
     }
     gpu.wake(0);
-    for _ in 0..50 {
-        rig.engines[0].step();
-    }
+    std::thread::scope(|s| {
+        s.spawn(|| while rig.engines[0].step() != Step::Held {});
+        while m.read(0) == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(gpu.nodes[0].packets.shown().running, Some(6));
+        gpu.command(0, Control::Hold);
+    });
     assert_eq!(rig.drain(), [(0, Notice::PacketCompleted { fence: 5 })]);
-    assert_eq!(gpu.nodes[0].packets.shown().running, Some(6));
-    gpu.command(0, Control::Hold);
-    while rig.engines[0].step() != Step::Held {}
     let (aborted, gone) = gpu.nodes[0].packets.with(PacketQueue::reset);
     gpu.nodes[0].packets.with(|q| q.give_back(gone));
     gpu.command(0, Control::Run);
