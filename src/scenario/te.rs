@@ -555,14 +555,14 @@ pub(super) const CASES: &[Scenario] = &[
         play: long::late_cadence,
     },
     Scenario {
-        id: "TE-103",
+        id: "TE-106",
         title: "the device is to lose its power while the answer to a preemption is owed and nothing is left to preempt: \
                 the answer comes first",
         source: "DxgkDdiPreemptCommand, Remarks; DxgkDdiSetPowerState (inferred)",
         play: owed::answer,
     },
     Scenario {
-        id: "TE-104",
+        id: "TE-107",
         title: "the reset of a hardware-scheduled engine fails and takes the adapter; behind it the node is looked after \
                 as before",
         source: "DxgkDdiResetHwEngine; TDR changes in Windows 8, failure",
