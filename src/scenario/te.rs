@@ -28,6 +28,7 @@
 //! | `te/policed.rs` | long packets while each call is timed |
 //! | `te/snapshot.rs` | what waits for the device's level in a recovery |
 //! | `te/amid.rs` | hangs while the OS does something else |
+//! | `te/owed.rs` | the answer to a preemption that is owed while the device loses its power |
 //! | `te/alone.rs` | recoveries that are wanted at once |
 //! | `te/old.rs` | notices that the adapter's reset ends |
 //! | `te/cancelled.rs` | packets of a lost device that never got to the driver |
@@ -55,6 +56,7 @@ mod long;
 mod named;
 mod notices;
 mod old;
+mod owed;
 mod packets;
 mod paging;
 mod policed;
@@ -353,7 +355,7 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-71",
-        title: "the fence that the driver says is over is none from before an engine's reset, or before a fault",
+        title: "the fence that the driver says is over is none from before an engine's reset, the adapter's, or before a fault",
         source: "DxgkDdiQueryCurrentFence (the most recently completed submission fence); TDR changes in Windows 8, \
                 LastAbortedFenceId",
         play: answers::last_over,
@@ -406,7 +408,7 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "TE-79",
-        title: "an engine's reset does not return while an interrupt is served",
+        title: "an engine's reset, or the adapter's, does not return while an interrupt is served",
         source: "bug check 0x119, 0x10; DxgkDdiResetHwEngine, Remarks; DxgkCbSynchronizeExecution",
         play: snapshot::reset_waits,
     },
@@ -571,6 +573,20 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a node that is preempted when a packet takes TdrDelay, and not before: who waits has it then",
         source: "GPU preemption (a request before a time-out, and no word of others); Timeout detection and recovery, TdrDelay",
         play: long::late_cadence,
+    },
+    Scenario {
+        id: "TE-106",
+        title: "the device is to lose its power while the answer to a preemption is owed and nothing is left to preempt: \
+                the answer comes first",
+        source: "DxgkDdiPreemptCommand, Remarks; DxgkDdiSetPowerState (inferred)",
+        play: owed::answer,
+    },
+    Scenario {
+        id: "TE-107",
+        title: "the reset of a hardware-scheduled engine fails and takes the adapter; behind it the node is looked after \
+                as before",
+        source: "DxgkDdiResetHwEngine; TDR changes in Windows 8, failure",
+        play: hardware::no_reset,
     },
     Scenario {
         id: "TE-63",

@@ -5,7 +5,7 @@
 use super::super::db::{Memory, Room, store};
 use super::super::rig::Rig;
 use super::super::{Played, Scene, Setup, Stage, same};
-use super::hardware::recovered;
+use super::hardware::{controller, force, recovered};
 use super::{Hog, client, is_lost, packet_nodes, stubborn, victim};
 use crate::wrap::{copy, own, record};
 use anyhow::{Context, Result, ensure};
@@ -45,7 +45,27 @@ pub(super) fn last_over(stage: &Stage) -> Played {
         recovered(scene, 1)?;
         ensure!(questions(scene) >= 1, "the driver was not asked for the fence");
         Ok(())
-    })
+    })?;
+    stage.play(stubborn().resets(2), |scene| behind_the_adapters(scene, node)).context("the adapter's reset")
+}
+
+/// A packet that never ends is lost with the adapter, and the next one of its node is the first behind that: on the
+/// lowest rung no paging comes between.
+fn behind_the_adapters(scene: &Scene, node: u32) -> Played {
+    let control = controller(scene)?;
+    let raws = [client(scene, "before")?, client(scene, "behind")?];
+    let lost = Hog::new(scene, &raws[0], &[node])?;
+    lost.spin(node, 0)?;
+    lost.begins(scene, 0)?;
+    same("the escape", force(&control, None), STATUS_SUCCESS)?;
+    recovered(scene, 1)?;
+    let before = questions(scene);
+    let hog = Hog::new(scene, &raws[1], &[node])?;
+    hog.spin(node, 0)?;
+    is_lost(scene, &hog)?;
+    recovered(scene, 2)?;
+    ensure!(questions(scene) > before, "the driver was not asked for the fence behind the adapter's reset");
+    Ok(())
 }
 
 fn questions(scene: &Scene) -> u64 {

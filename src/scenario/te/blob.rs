@@ -99,15 +99,24 @@ pub(super) fn objects(stage: &Stage) -> Played {
             of(&queues, &["node 1", user, last, ring, "a native fence"]).context(what)?;
         }
         ensure!(waiting.contains(ring), "no ring in\n{waiting}");
+        let at_ring = waiting.lines().find_map(|line| line.strip_prefix("  ring at")).context("a ring")?;
+        let at_ring = at_ring.split(',').next().context("an address")?.to_owned();
         let kernels = of(&queues, &["node 1", "from the kernel"])?;
         ensure!(!kernels.contains("ring at"), "a ring in\n{kernels}");
         rig.signal(&[(&fence, 0x51)])?;
         run.end()?;
         kernel.wait(0, PATIENCE)?;
         waits.wait(0, PATIENCE)?;
+        let again = Loop::new(&rig)?;
+        waits.run(|list| list.indirect(again.address, again.length))?;
+        again.begins(scene)?;
+        let runs = of(&told(scene, "queue")?, &[&at_ring, "last turn             it runs"])?;
+        ensure!(!runs.contains("waits for"), "what the queue has waited for is over:\n{runs}");
+        again.end()?;
+        waits.wait(0, PATIENCE)?;
         let is_done = || Ok(!told(scene, "queue")?.iter().any(|part| part.contains("waits for")));
         scene.until("the end of the wait", is_done)?;
-        drop((waits, done, idle, kernel, run, page, fence, rig));
+        drop((waits, done, idle, kernel, run, again, page, fence, rig));
         same("queues and fences behind their end", (told(scene, "queue")?.len(), told(scene, "fence")?.len()), before)
     })
 }

@@ -135,6 +135,9 @@ fn hardware_scheduled(stage: &Stage) -> Played {
         for other in [STUCK, HANGS] {
             ensure!(recovery.has(|step| *step == Step::DependentIdle(other)), "node {other}: {recovery}");
         }
+        // They are resumed for the reset's end: nothing is queued for which the scheduler would look at them.
+        let resumes = || scene.calls("DxgkDdiResumeContext") == scene.calls("DxgkDdiSuspendContext");
+        scene.until("the resumption of what was suspended for the reset", || Ok(resumes()))?;
         queue.run(|list| list.store(page.at(0), 3))?;
         page.until(scene, "work of a node that depends", 0, 3)
     })

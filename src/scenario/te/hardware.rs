@@ -8,11 +8,13 @@ use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use super::hog::Loop;
 use super::named::{Made, contexts, notes};
 use super::{client, stubborn};
-use crate::wrap::theirs;
+use crate::wrap::{machine, own, theirs};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{Reason, Recovery, Step, What};
 use dxgkrnl_model::personality::{Gate, SECOND};
 use gpu_wire::packet::{Encoded, Fill, Indirect};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::{STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
@@ -268,6 +270,24 @@ pub(super) fn forced(stage: &Stage) -> Played {
         let last = recovered(scene, 4)?.pop().context("a recovery")?;
         same("what", (last.what, last.reason, last.reason.tdr_reason()), (What::Adapter, Reason::Forced, 1))?;
         works(scene).context("behind the adapter's reset")
+    })?;
+    if packets { Ok(()) } else { idle_behind(stage).context("an idle engine behind the adapter's reset") }
+}
+
+/// The adapter's reset takes a queue off its engine in the middle of its work. The reset of that engine behind it,
+/// which has nothing to do, takes nothing: what the adapter's took is not named again.
+fn idle_behind(stage: &Stage) -> Played {
+    stage.play(Setup::default().resets(2).setting("PreemptInBuffers", 0), |scene| {
+        let (control, raw) = (controller(scene)?, client(scene, "busy")?);
+        let _spinner = super::held::Spinner::new(scene, &raw)?;
+        same("the escape for the adapter", force(&control, None), STATUS_SUCCESS)?;
+        recovered(scene, 1)?;
+        let named = scene.callbacks("DxgkCbInvalidateHwContext");
+        same("the escape", force(&control, Some(0)), STATUS_SUCCESS)?;
+        let last = recovered(scene, 2)?.pop().context("a recovery")?;
+        ensure!(last.has(|step| *step == Step::ResetHwEngine(STATUS_SUCCESS, 0)), "{last}");
+        same("contexts that were named", scene.callbacks("DxgkCbInvalidateHwContext"), named)?;
+        works(scene)
     })
 }
 
@@ -319,7 +339,19 @@ crate::decorate! {
     not_resumed: DxgkDdiResumeHwEngine(_adapter: wddm_abi::HANDLE, _args: *mut wddm_abi::DXGKARG_RESUMEHWENGINE) -> NTSTATUS {
         STATUS_UNSUCCESSFUL
     }
+
+    /// The first reset of an engine fails.
+    not_reset_at_first: DxgkDdiResetHwEngine(
+        adapter: wddm_abi::HANDLE,
+        args: *mut wddm_abi::DXGKARG_RESETHWENGINE,
+    ) -> NTSTATUS {
+        let is_first = FAILED.lock().unwrap_or_else(PoisonError::into_inner).insert(machine());
+        if is_first { STATUS_UNSUCCESSFUL } else { own!(DxgkDdiResetHwEngine(adapter, args)) }
+    }
 }
+
+/// Machines on which the reset of an engine has failed.
+static FAILED: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
 crate::reaches! {
     hears_interrupts: DxgkCbNotifyInterrupt = as_it_is;
@@ -402,6 +434,24 @@ fn early(stage: &Stage, kind: Type) -> Played {
         ensure!(recovery.has(|step| *step == Step::ResetHwEngine(STATUS_SUCCESS, 1)), "{recovery}");
         let found = super::violation(scene, "DXG-INT-AFTER-RESET")?;
         same("bug check", (found.code, found.params[0]), (0x119, 0x10))
+    })
+}
+
+/// The first reset of a hardware-scheduled engine fails, and takes the adapter. Behind that the node is looked after as
+/// before: the next one is found, and its reset succeeds.
+pub(super) fn no_reset(stage: &Stage) -> Played {
+    stage.play(stubborn().resets(3).with_driver(not_reset_at_first), |scene| {
+        scene.world.os.run(|| FAILED.lock().unwrap_or_else(PoisonError::into_inner).remove(&machine()));
+        hang_a_queue(scene)?;
+        let all = recovered(scene, 2)?;
+        ensure!(all[0].has(|step| *step == Step::ResetHwEngine(STATUS_UNSUCCESSFUL, 0)), "{}", all[0]);
+        same("then", (all[1].what, all[1].reason), (What::Adapter, Reason::Promoted))?;
+        works(scene)?;
+        hang_a_queue(scene)?;
+        let next = recovered(scene, 3)?.remove(2);
+        same("the next", (next.what, next.reason), (What::HwEngine { node: 0 }, Reason::Suspension))?;
+        ensure!(next.has(|step| *step == Step::ResetHwEngine(STATUS_SUCCESS, 1)), "{next}");
+        works(scene)
     })
 }
 

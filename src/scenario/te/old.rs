@@ -3,12 +3,12 @@
 
 use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use super::hardware::{controller, force, recovered, works};
-use super::held::{Said, Spinner, deaf_until_engine, deaf_until_reset, listen, said, set_deaf};
+use super::held::{Said, Spinner, deaf_until_engine, deaf_until_reset, hears_driver, listen, said, set_deaf};
 use super::storm::counter;
 use super::{Hog, client, victim};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{PacketEvent, Reason, Step, What};
-use dxgkrnl_model::personality::SECOND;
+use dxgkrnl_model::personality::{Gate, SECOND};
 use gpu_wire::packet::Fill;
 use std::time::Duration;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
@@ -101,12 +101,22 @@ pub(super) fn taken_off(stage: &Stage) -> Played {
 pub(super) fn says(stage: &Stage) -> Played {
     let node = victim(stage);
     let setup = Setup::default().resets(1).setting("IdleMilliseconds", 0).windows(|w| w.tdr.delay = 30 * SECOND);
+    let gate = Gate::default();
+    let setup = setup.with_driver(hears_driver).windows(|windows| windows.gates.reset = Some(gate.clone()));
     stage.play(setup.setting("PreemptInBuffers", 0).setting("ReportHangs", HANGS), |scene| {
+        listen(scene);
         let raws = [client(scene, "hangs")?, client(scene, "waits")?];
         let hogs = [Hog::new(scene, &raws[0], &[node])?, Hog::new(scene, &raws[1], &[node])?];
         hogs[0].spin(node, 0)?;
         hogs[0].begins(scene, 0)?;
         hogs[1].spin(node, 0)?;
+        let came = scene.until("the preparation", || Ok(gate.came() == 1));
+        // The engine looks hundreds of times meanwhile, and has said it.
+        std::thread::park_timeout(SOON);
+        let hung = said(scene).iter().filter(|said| **said == Said::Hung).count();
+        gate.open(true);
+        came?;
+        same("how often the driver said that the engine hangs", hung, 1)?;
         let recovery = recovered(scene, 1)?.remove(0);
         same("what", (recovery.what, recovery.reason), (What::PacketEngine { node }, Reason::Asked))?;
         same("its TdrReason", recovery.reason.tdr_reason(), 6)?;

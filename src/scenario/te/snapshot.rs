@@ -1,15 +1,20 @@
 //! What waits for the level of the device in a recovery: the scheduler's snapshot, and the driver's reset.
+#![expect(unsafe_code, reason = "a function of the driver's table is called")]
 
 use super::super::{Played, Scene, Setup, Stage, same};
 use super::hardware::{controller, force, recovered, works};
 use super::held::Spinner;
 use super::{Hog, client, is_lost, only_reset, packet_resets, stubborn, victim};
+use crate::wrap::{machine, own};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::Step;
 use dxgkrnl_model::personality::Gate;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use wddm_abi::ntstatus::STATUS_SUCCESS;
+use wddm_abi::{HANDLE, NTSTATUS};
 
 /// How long the device's level is held while nothing may be noted: many times what that takes.
 const HELD: Duration = Duration::from_millis(50);
@@ -75,6 +80,7 @@ pub(super) fn at_the_devices_level(stage: &Stage) -> Played {
 /// An interrupt routine that began before a reset may still report for the engine. So while one could be served, the
 /// driver's function does not return: behind it, nothing comes from the engine.
 pub(super) fn reset_waits(stage: &Stage) -> Played {
+    adapter_waits(stage).context("the adapter's reset")?;
     let node = victim(stage);
     let gate = Gate::default();
     let setup = stubborn().windows(|windows| windows.gates.reset = Some(gate.clone())).resets(1);
@@ -114,6 +120,68 @@ pub(super) fn reset_waits(stage: &Stage) -> Played {
             works(scene)
         })
         .context("a hardware-scheduled engine")
+}
+
+/// Where the adapter's reset is, by machine.
+static AT: Mutex<BTreeMap<usize, Place>> = Mutex::new(BTreeMap::new());
+
+/// Where an adapter's reset is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// In front of the driver's function, until the case lets it go on.
+    InFront,
+    /// In the driver's function.
+    Inside,
+    /// Behind it.
+    Behind,
+}
+
+/// Where the reset of the calling machine's adapter is; `to`: from now on.
+fn at(to: Option<Place>) -> Option<Place> {
+    let mut all = AT.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(to) = to {
+        all.insert(machine(), to);
+    }
+    all.get(&machine()).copied()
+}
+
+crate::decorate! {
+    /// Waits in front of the driver's function.
+    stops_in_front: DxgkDdiResetFromTimeout(adapter: HANDLE) -> NTSTATUS {
+        at(Some(Place::InFront));
+        let end = Instant::now() + LONG;
+        while at(None) == Some(Place::InFront) && Instant::now() < end {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        let status = own!(DxgkDdiResetFromTimeout(adapter));
+        at(Some(Place::Behind));
+        status
+    }
+}
+
+/// The same of the adapter's reset. What the scheduler notes at the device's level comes before it: the level is held
+/// from in front of the driver's function on.
+fn adapter_waits(stage: &Stage) -> Played {
+    stage.play(Setup::default().resets(1).with_driver(stops_in_front), |scene| {
+        let place = |to| scene.world.os.run(|| at(to));
+        let control = controller(scene)?;
+        std::thread::scope(|scope| -> Played {
+            let reset = scope.spawn(|| force(&control, None));
+            let played = scene.until("the reset", || Ok(place(None) == Some(Place::InFront))).and_then(|()| {
+                let goes_on = || {
+                    place(Some(Place::Inside));
+                    Ok(())
+                };
+                held(scene, goes_on, || same("where the reset is", place(None), Some(Place::Inside)))
+            });
+            place(Some(Place::Inside));
+            let status = reset.join().map_err(|_| anyhow::anyhow!("a panic"))?;
+            played.and_then(|()| same("the escape", status, STATUS_SUCCESS))
+        })?;
+        recovered(scene, 1)?;
+        same("where the reset is", place(None), Some(Place::Behind))?;
+        works(scene)
+    })
 }
 
 fn called(scene: &Scene, ddi: &str) -> Played {
