@@ -14,6 +14,7 @@ use crate::nt;
 use crate::run;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use wddm_abi::DRIVER_INITIALIZATION_DATA;
 use wdk_sys::ntddk::{
     IoAttachDeviceToDeviceStack, IoCreateDevice, IoDeleteDevice, IoDetachDevice, IofCallDriver,
     PsSetLoadImageNotifyRoutine,
@@ -23,7 +24,6 @@ use wdk_sys::{
     IRP_MN_REMOVE_DEVICE, IRP_MN_START_DEVICE, NT_SUCCESS, NTSTATUS, PDEVICE_OBJECT, PDRIVER_OBJECT, PIRP,
     PUNICODE_STRING, STATUS_INVALID_DEVICE_REQUEST, STATUS_SUCCESS, STATUS_UNSUCCESSFUL,
 };
-use wddm_abi::DRIVER_INITIALIZATION_DATA;
 
 /// The two codes of the request by which a display driver asks for `DxgkInitialize`.
 ///

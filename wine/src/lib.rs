@@ -53,9 +53,8 @@ fn look_for_devices() -> NTSTATUS {
     };
     let name: [u16; SERVICE.len()] = core::array::from_fn(|at| u16::from(SERVICE[at]));
     // SAFETY: Wine's function of that name takes a string that ends with a zero.
-    let look = unsafe {
-        core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C" fn(*const u16)>(found.as_ptr())
-    };
+    let look =
+        unsafe { core::mem::transmute::<*mut core::ffi::c_void, unsafe extern "C" fn(*const u16)>(found.as_ptr()) };
     // SAFETY: as above; the string lives across the call.
     unsafe { look(name.as_ptr()) };
     STATUS_SUCCESS

@@ -83,8 +83,7 @@ pub unsafe fn free_pages(base: *mut c_void) {
 
 /// Changes what may be done with the page of `at`, `rights` being a `PAGE_` constant. Returns whether it could.
 pub fn protect(at: *mut c_void, rights: u32) -> bool {
-    type Protect =
-        unsafe extern "system" fn(*mut c_void, *mut *mut c_void, *mut usize, u32, *mut u32) -> NTSTATUS;
+    type Protect = unsafe extern "system" fn(*mut c_void, *mut *mut c_void, *mut usize, u32, *mut u32) -> NTSTATUS;
     let Some(found) = routine("ZwProtectVirtualMemory") else { return false };
     // SAFETY: the routine of that name, which has this type in every Windows.
     let protect = unsafe { core::mem::transmute::<*mut c_void, Protect>(found.as_ptr()) };
@@ -145,8 +144,7 @@ impl Event {
         let mut due = LARGE_INTEGER { QuadPart: -milliseconds * 10_000 };
         let event = self.as_ptr();
         // SAFETY: an initialised event; the time is on this stack.
-        let status =
-            unsafe { KeWaitForSingleObject(event.cast(), Executive, KernelMode as i8, 0, &raw mut due) };
+        let status = unsafe { KeWaitForSingleObject(event.cast(), Executive, KernelMode as i8, 0, &raw mut due) };
         // SAFETY: as above.
         unsafe { KeClearEvent(event) };
         status == STATUS_SUCCESS

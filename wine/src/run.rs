@@ -197,7 +197,11 @@ fn device(process: HANDLE) -> Result<HANDLE, Failed> {
 fn entry(frame: u64, is_leaf: bool) -> DXGK_PTE {
     let mut entry = DXGK_PTE::zeroed();
     entry.set_Valid(true);
-    if is_leaf { entry.set_PageAddress(frame) } else { entry.set_PageTableAddress(frame) }
+    if is_leaf {
+        entry.set_PageAddress(frame)
+    } else {
+        entry.set_PageTableAddress(frame)
+    }
     entry
 }
 
@@ -246,8 +250,12 @@ impl Caps {
 }
 
 /// The operation that makes an update, in the way that `mode` says.
-fn operation(memory: &Memory, update: &mut Update<'_>, process: HANDLE, mode: DXGK_PAGETABLEUPDATEMODE)
--> DXGKARG_BUILDPAGINGBUFFER {
+fn operation(
+    memory: &Memory,
+    update: &mut Update<'_>,
+    process: HANDLE,
+    mode: DXGK_PAGETABLEUPDATEMODE,
+) -> DXGKARG_BUILDPAGINGBUFFER {
     let mut args = DXGKARG_BUILDPAGINGBUFFER::zeroed();
     args.Operation = DXGK_BUILDPAGINGBUFFER_OPERATION::DXGK_OPERATION_UPDATE_PAGE_TABLE;
     let op = args.UpdatePageTable_mut();
@@ -356,9 +364,8 @@ fn build(caps: &Caps, memory: &Memory, context: HANDLE, other: HANDLE) -> Result
         (used, used_private, count) = (used + written, used_private + written_private, count + 1);
         Ok(())
     };
-    let mut done = caps.updates(memory, OTHER_TABLES, |mut update| {
-        add(&mut operation(memory, &mut update, other, caps.mode))
-    });
+    let mut done =
+        caps.updates(memory, OTHER_TABLES, |mut update| add(&mut operation(memory, &mut update, other, caps.mode)));
     let mut next = |kind, set: &dyn Fn(&mut DXGKARG_BUILDPAGINGBUFFER)| {
         let mut args = DXGKARG_BUILDPAGINGBUFFER::zeroed();
         args.Operation = kind;
