@@ -52,6 +52,9 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         Places { driver: images.join("fencepost.sys"), stand_in: images.join("wine/dxgkrnl.sys"), folder: folder() };
     let played = play(&places, settings)?;
     show(&played);
+    if !played.held {
+        println!("what Wine and the driver said meanwhile: {}", places.folder.join("wine.log").display());
+    }
     if let Some(path) = &arguments.json {
         let settings = settings.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let driver = places.driver.display().to_string();

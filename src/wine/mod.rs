@@ -68,15 +68,17 @@ fn run(prefix: &Prefix) -> Result<Vec<String>> {
         Ok(done.is_ok())
     };
     must("the device's keys", &["reg", "import", r"C:\fencepost\device.reg"])?;
-    if must("the stand-in's service", &["sc", "start", "DXGKrnl"])?
-        && must("the driver's service", &["sc", "start", "Fencepost"])?
-    {
+    let is_there = must("the stand-in's service", &["sc", "start", "DXGKrnl"])?
+        && must("the driver's service", &["sc", "start", "Fencepost"])?;
+    if is_there {
         wait(prefix)?;
     }
     // The device leaves, Wine's PnP looks for it, and the driver can be unloaded.
     must("the device's removal", &["reg", "delete", prefix::DEVICE, "/f"])?;
-    must("the removal's service", &["sc", "start", "FencepostRemoval"])?;
-    must("the driver's unload", &["sc", "stop", "Fencepost"])?;
+    if is_there {
+        must("the removal's service", &["sc", "start", "FencepostRemoval"])?;
+        must("the driver's unload", &["sc", "stop", "Fencepost"])?;
+    }
     Ok(complaints)
 }
 

@@ -16,6 +16,15 @@ const LIMIT: &str = "600";
 /// What Wine tells of itself: text of DbgPrint, errors, and which kernel routines are stubs.
 const CHANNELS: &str = "-all,warn+debugstr,err+all,fixme+ntoskrnl";
 
+/// Seconds for which Wine's server stays without a program of ours: by itself it ends its services after three, and a
+/// machine that does other things leaves longer gaps.
+const PERSISTENCE: &str = "-p900";
+/// What Wine 8 says where a process of its own did not come to life: the kernel had put something else to the one
+/// address that it needs, at random. The next attempt finds another layout.
+const STILLBORN: &str = "failed to map the shared user data";
+/// How often a program is started whose process, or one that it starts, is stillborn.
+const ATTEMPTS: usize = 8;
+
 /// The services, in one group, so that one of Wine's processes has all of them; and time for Wine's service manager,
 /// which gives a service ten seconds otherwise, on a machine that is busy.
 const SERVICES: &str = "Windows Registry Editor Version 5.00\r\n\r\n\
@@ -41,13 +50,14 @@ impl Prefix {
         let prefix = Self { folder, version, _lock: lock };
         // A file of this run's, which Wine's processes add to.
         File::create(prefix.log()).with_context(cannot)?;
-        if std::fs::read_to_string(prefix.made()).is_ok_and(|made| made == prefix.description()) {
-            // What a run that was ended has left running.
-            prefix.end();
-            let _was_there = std::fs::remove_file(prefix.file("report.txt"));
-        } else {
+        // What a run that was ended has left running.
+        prefix.end();
+        let is_made = std::fs::read_to_string(prefix.made()).is_ok_and(|made| made == prefix.description());
+        if !is_made || prefix.has_device() {
             prefix.make()?;
         }
+        let _was_there = std::fs::remove_file(prefix.file("report.txt"));
+        prefix.serve();
         Ok(prefix)
     }
 
@@ -59,6 +69,15 @@ impl Prefix {
     /// What the prefix is made of, as `made` has it.
     fn description(&self) -> String {
         format!("{}\n{}", self.version, services())
+    }
+
+    /// Returns whether a run that was ended has left the device there: Wine would load the driver with its services.
+    fn has_device(&self) -> bool {
+        std::fs::read_to_string(self.root().join("system.reg")).is_ok_and(|text| text.contains("ROOT\\\\FENCEPOST"))
+    }
+
+    fn root(&self) -> PathBuf {
+        self.folder.join("prefix")
     }
 
     fn made(&self) -> PathBuf {
@@ -76,13 +95,21 @@ impl Prefix {
 
     fn make(&self) -> Result<()> {
         eprintln!("fencepost: making a Wine prefix (once; some seconds, 700 MB)");
-        let root = self.folder.join("prefix");
+        let root = self.root();
         let _old = std::fs::remove_file(self.made());
-        if root.exists() {
-            self.end();
-            std::fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
+        for attempt in 1.. {
+            if root.exists() {
+                self.end();
+                std::fs::remove_dir_all(&root).with_context(|| format!("cannot remove {}", root.display()))?;
+            }
+            let before = self.said().len();
+            std::fs::create_dir_all(&root).with_context(|| format!("cannot write into {}", root.display()))?;
+            self.serve();
+            self.command("wineboot").arg("-i").stdout(Stdio::null()).status().context("timeout, which runs Wine")?;
+            if !self.had_stillbirth(before) || attempt == ATTEMPTS {
+                break;
+            }
         }
-        self.command("wineboot").arg("-i").status().context("wineboot")?;
         ensure!(root.join("drive_c/windows").is_dir(), "wineboot -i has made no prefix in {}", root.display());
         let folder = self.file("");
         std::fs::create_dir_all(&folder).with_context(|| format!("cannot write into {}", folder.display()))?;
@@ -111,20 +138,34 @@ impl Prefix {
         std::fs::read(self.log()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// Runs one of Wine's programs. Returns what it printed, or as an error that and how it ended.
+    /// Runs one of Wine's programs, again where a process was stillborn. Returns what it printed, or as an error that
+    /// and how it ended.
     pub fn run(&self, arguments: &[&str]) -> Result<Result<String, String>> {
+        let mut attempt = 1;
+        loop {
+            let before = self.said().len();
+            let done = self.run_once(arguments)?;
+            if done.is_ok() || attempt == ATTEMPTS || !self.had_stillbirth(before) {
+                return Ok(done);
+            }
+            attempt += 1;
+        }
+    }
+
+    /// Returns whether Wine has said behind `before` bytes of its log that a process did not come to life.
+    fn had_stillbirth(&self, before: usize) -> bool {
+        self.said().get(before..).is_some_and(|said| said.contains(STILLBORN))
+    }
+
+    fn run_once(&self, arguments: &[&str]) -> Result<Result<String, String>> {
         let output = self.command("wine").args(arguments).output().context("timeout, which runs Wine")?;
         let said = String::from_utf8_lossy(&output.stdout).replace('\r', "");
         let said = said.trim();
+        let command = arguments.join(" ");
         Ok(match output.status.code() {
             Some(0) => Ok(said.to_owned()),
-            Some(124) => Err(format!("wine {} did not end within {LIMIT} s", arguments.join(" "))),
-            _ => Err(format!(
-                "wine {}: {}{}{said}",
-                arguments.join(" "),
-                output.status,
-                if said.is_empty() { "" } else { ": " }
-            )),
+            Some(124) => Err(format!("wine {command} did not end within {LIMIT} s")),
+            _ => Err(format!("wine {command}: {} {said}", output.status)),
         })
     }
 
@@ -137,7 +178,7 @@ impl Prefix {
     }
 
     fn environment(&self, command: &mut Command) {
-        command.env("WINEPREFIX", self.folder.join("prefix")).env("WINEDEBUG", CHANNELS);
+        command.env("WINEPREFIX", self.root()).env("WINEDEBUG", CHANNELS);
         // No display: nothing waits for a person.
         command.env_remove("DISPLAY").env_remove("WINEARCH").env("WINEDLLOVERRIDES", "mscoree,mshtml=");
     }
@@ -145,10 +186,19 @@ impl Prefix {
     /// Ends every process of the prefix.
     pub fn end(&self) {
         for argument in ["-k", "-w"] {
-            let mut command = Command::new("wineserver");
-            self.environment(&mut command);
-            let _ended = command.arg(argument).stderr(Stdio::null()).status();
+            self.server(argument);
         }
+    }
+
+    /// Starts Wine's server, to stay.
+    fn serve(&self) {
+        self.server(PERSISTENCE);
+    }
+
+    fn server(&self, argument: &str) {
+        let mut command = Command::new("wineserver");
+        self.environment(&mut command);
+        let _status = command.arg(argument).stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
 }
 

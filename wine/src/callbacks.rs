@@ -108,16 +108,20 @@ pub fn start_dpcs(routine: wddm_abi::DXGKDDI_DPC_ROUTINE) -> bool {
     nt::spawn(serve_dpcs)
 }
 
-/// Ends the thread, behind the DPCs that are queued. Returns whether it ended.
+/// Ends the thread, behind the DPCs that are queued. Returns whether it ended, or never began.
 pub fn stop_dpcs() -> bool {
+    if THREAD.load(Ordering::Acquire) == 0 {
+        return true;
+    }
     THREAD.store(2, Ordering::Release);
     DPC.set();
     nt::until(60_000, || THREAD.load(Ordering::Acquire) == 0)
 }
 
-/// Waits until no DPC is queued or runs.
+/// Waits until no DPC is queued or runs; without the thread, none does.
 pub fn flush_dpcs() {
-    while QUEUED.load(Ordering::SeqCst) || RUNNING.load(Ordering::SeqCst) {
+    let is_served = || THREAD.load(Ordering::Acquire) != 0;
+    while is_served() && (QUEUED.load(Ordering::SeqCst) || RUNNING.load(Ordering::SeqCst)) {
         nt::pause();
     }
 }

@@ -67,9 +67,10 @@ pub fn verdict(held: bool) -> &'static str {
 /// # Safety
 /// Called by Wine's I/O manager.
 unsafe extern "C" fn control(_device: PDEVICE_OBJECT, irp: PIRP) -> NTSTATUS {
-    let stack = stack(irp);
+    // SAFETY: the current location of a request that a dispatch routine was called with.
+    let parameters = unsafe { (*stack(irp)).Parameters };
     // SAFETY: a request of this major function has these parameters.
-    let code = unsafe { (*stack).Parameters.DeviceIoControl.IoControlCode };
+    let code = unsafe { parameters.DeviceIoControl.IoControlCode };
     let is_known = CODES.contains(&code);
     report!("step\thandshake\t{}\trequest {code:#x} by IofCallDriver", verdict(is_known));
     if is_known {
@@ -84,9 +85,16 @@ unsafe extern "C" fn control(_device: PDEVICE_OBJECT, irp: PIRP) -> NTSTATUS {
     unsafe { nt::complete(irp, status) }
 }
 
+/// Where a request says which of its stack locations is the current one.
+fn place_of_stack(irp: PIRP) -> *mut *mut IO_STACK_LOCATION {
+    // SAFETY: a request that a dispatch routine was called with; nothing is read.
+    unsafe { &raw mut (*irp).Tail.Overlay.__bindgen_anon_2.__bindgen_anon_1.CurrentStackLocation }
+}
+
+/// The current stack location of a request.
 fn stack(irp: PIRP) -> *mut IO_STACK_LOCATION {
-    // SAFETY: the request that a dispatch routine was called with has a current stack location.
-    unsafe { (*irp).Tail.Overlay.__bindgen_anon_2.__bindgen_anon_1.CurrentStackLocation }
+    // SAFETY: a request that a dispatch routine was called with has one.
+    unsafe { place_of_stack(irp).read() }
 }
 
 /// `DxgkInitialize`: takes the driver's table, and its place in the device's stack.
@@ -102,8 +110,10 @@ unsafe extern "C" fn initialize(
     let version = unsafe { driver::register(table) };
     let held = version == wddm_abi::DXGKDDI_INTERFACE_VERSION_WDDM3_2;
     report!("step\tDxgkInitialize\t{}\tinterface version {version:#x}", verdict(held));
-    // SAFETY: Wine's driver object, which has an extension.
-    unsafe { (*(*driver).DriverExtension).AddDevice = Some(add_device) };
+    // SAFETY: Wine's driver object.
+    let extension = unsafe { (*driver).DriverExtension };
+    // SAFETY: every driver object has an extension.
+    unsafe { (*extension).AddDevice = Some(add_device) };
     // CAST: a small number.
     // SAFETY: as above.
     unsafe { (*driver).MajorFunction[IRP_MJ_PNP as usize] = Some(pnp) };
@@ -151,10 +161,9 @@ unsafe extern "C" fn pnp(device: PDEVICE_OBJECT, irp: PIRP) -> NTSTATUS {
     let lower = LOWER.load(Ordering::Acquire);
     // SAFETY: the request; what follows is IoSkipCurrentIrpStackLocation of wdm.h, which is inline there.
     unsafe { (*irp).CurrentLocation += 1 };
-    // SAFETY: as above.
-    let place = unsafe { &raw mut (*irp).Tail.Overlay.__bindgen_anon_2.__bindgen_anon_1.CurrentStackLocation };
-    // SAFETY: the location before this one is there, since this one was taken from it.
-    unsafe { place.write(place.read().add(1)) };
+    let above = stack(irp).wrapping_add(1);
+    // SAFETY: as above; the location before this one is there, since this one was taken from it.
+    unsafe { place_of_stack(irp).write(above) };
     // SAFETY: the request goes on to the device below and is not touched again.
     let status = unsafe { IofCallDriver(lower, irp) };
     if minor == IRP_MN_REMOVE_DEVICE {

@@ -219,11 +219,11 @@ unsafe extern "C" fn ke_flush_queued_dpcs() {
 /// `mdl` is an MDL that says how many there are, and that nobody changes during the call.
 unsafe fn frames<'a>(mdl: PMDL) -> &'a [u64] {
     // SAFETY: the caller's promise.
-    let (bytes, offset) = unsafe { ((*mdl).ByteCount, (*mdl).ByteOffset) };
+    let header = unsafe { mdl.read() };
     // CAST: widening.
-    let count = (bytes as usize + offset as usize).div_ceil(nt::PAGE);
-    // SAFETY: the numbers follow the header.
-    let first = unsafe { mdl.add(1) }.cast::<u64>();
+    let count = (header.ByteCount as usize + header.ByteOffset as usize).div_ceil(nt::PAGE);
+    // The numbers follow the header.
+    let first = mdl.wrapping_add(1).cast::<u64>();
     // SAFETY: as many as the header says (the caller's promise).
     unsafe { core::slice::from_raw_parts(first, count) }
 }
@@ -275,12 +275,12 @@ unsafe extern "C" fn mm_allocate_pages(
     };
     // SAFETY: our block, which has room for it.
     unsafe { mdl.write(header) };
-    // SAFETY: the numbers follow the header.
-    let first = unsafe { mdl.add(1) }.cast::<u64>();
+    // The numbers follow the header.
+    let first = mdl.wrapping_add(1).cast::<u64>();
     let frame = pages.as_ptr().expose_provenance() / nt::PAGE;
     for index in 0..count {
         // SAFETY: the block has room for `count` numbers.
-        unsafe { first.add(index).write((frame + index) as u64) };
+        unsafe { first.wrapping_add(index).write((frame + index) as u64) };
     }
     mdl
 }

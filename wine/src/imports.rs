@@ -11,7 +11,7 @@ use crate::nt;
 use core::ffi::c_void;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use wdk_sys::{HANDLE, PAGE_EXECUTE_READ, PAGE_EXECUTE_READWRITE, PAGE_READONLY, PAGE_READWRITE};
+use wdk_sys::{HANDLE, PAGE_EXECUTE_READWRITE, PAGE_READONLY, PAGE_READWRITE};
 use wdk_sys::{PIMAGE_INFO, PUNICODE_STRING};
 
 /// The file name of the driver under test.
@@ -48,18 +48,19 @@ struct Import {
 impl Image {
     /// The word at an offset.
     fn word(self, at: usize) -> usize {
+        let place = self.0.wrapping_add(at).cast::<u32>();
         // SAFETY: an offset that the image's own headers name, within the image.
-        let word = unsafe { self.0.add(at).cast::<u32>().read_unaligned() };
+        let word = unsafe { place.read_unaligned() };
         // CAST: widening.
         word as usize
     }
 
     /// The characters at an offset, up to a zero.
     fn name(self, at: usize) -> &'static str {
-        // SAFETY: an offset of a name that the image's import table has.
-        let first = unsafe { self.0.add(at) };
-        // SAFETY: names end with a zero, within the image.
-        let length = (0..).take_while(|i| unsafe { first.add(*i).read() } != 0).count();
+        let first = self.0.wrapping_add(at);
+        // SAFETY: the offset of a name that the image's import table has; names end with a zero, within the image.
+        let byte = |i: usize| unsafe { first.wrapping_add(i).read() };
+        let length = (0..).take_while(|i| byte(*i) != 0).count();
         // SAFETY: so many bytes were just read; the image stays loaded until the driver's DxgkDdiUnload has returned.
         let bytes = unsafe { core::slice::from_raw_parts(first, length) };
         core::str::from_utf8(bytes).unwrap_or("?")
@@ -69,12 +70,15 @@ impl Image {
     fn imports(self, mut f: impl FnMut(Import)) {
         let optional_header = self.word(0x3C) + 24;
         let mut descriptor = self.word(optional_header + 112 + 8);
-        while self.word(descriptor + 12) != 0 {
+        while descriptor != 0 && self.word(descriptor + 12) != 0 {
             let (mut name, mut slot) = (self.word(descriptor), self.word(descriptor + 16));
             while self.word(name) != 0 {
-                // SAFETY: the slot that belongs to the name, within the image.
-                let place = unsafe { self.0.add(slot) }.cast_mut().cast();
-                f(Import { name: self.name(self.word(name) + 2), slot: place });
+                let is_ordinal = self.word(name + 4) >> 31 != 0;
+                // The slot that belongs to the name.
+                let place = self.0.wrapping_add(slot).cast_mut().cast();
+                if !is_ordinal {
+                    f(Import { name: self.name(self.word(name) + 2), slot: place });
+                }
                 (name, slot) = (name + 8, slot + 8);
             }
             descriptor += 20;
@@ -118,9 +122,9 @@ pub unsafe extern "C" fn loaded(name: PUNICODE_STRING, _process: HANDLE, info: P
         }
         count += 1;
     });
-    // Counts are data beside code: the pages stay writable.
+    const { assert!(MOST * size_of::<Stub>() == nt::PAGE, "the stubs are one page") };
+    // Counts are data beside code: the page stays writable.
     nt::protect(stubs.as_ptr().cast(), PAGE_EXECUTE_READWRITE);
-    const { assert!(MOST * size_of::<Stub>() == nt::PAGE && PAGE_EXECUTE_READ != PAGE_EXECUTE_READWRITE) };
     if count > MOST {
         report!("failed\t{count} imports, and {MOST} have room");
     }

@@ -191,8 +191,10 @@ unsafe extern "C" fn run(body: *mut c_void) {
 /// # Safety
 /// `irp` is the caller's to complete, and not used any more.
 pub unsafe fn complete(irp: PIRP, status: NTSTATUS) -> NTSTATUS {
-    // SAFETY: the caller's promise.
-    unsafe { (*irp).IoStatus.__bindgen_anon_1.Status = status };
+    // SAFETY: the caller's promise; nothing is read.
+    let place = unsafe { &raw mut (*irp).IoStatus.__bindgen_anon_1.Status };
+    // SAFETY: as above.
+    unsafe { place.write(status) };
     // SAFETY: the caller's promise. CAST: 0.
     unsafe { IofCompleteRequest(irp, IO_NO_INCREMENT as i8) };
     status
