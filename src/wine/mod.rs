@@ -94,9 +94,15 @@ fn wait(prefix: &Prefix) -> Result<()> {
                 break;
             }
         }
-        std::thread::sleep(Duration::from_millis(50));
+        pause();
     }
     Ok(())
+}
+
+/// Lets some time go by between two looks.
+#[expect(clippy::disallowed_methods, reason = "a file that a process of Wine's writes: there is no event to wait for")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(50));
 }
 
 /// The registry file of the device: a root-enumerated one of the driver's service, and its software key.
