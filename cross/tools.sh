@@ -70,8 +70,14 @@ missing_test_tools() {
     packages=$(missing_signing_tools)
     command -v qemu-system-x86_64 >/dev/null || packages="$packages qemu-system-x86"
     command -v lldb-19 >/dev/null || packages="$packages lldb-19 python3-lldb-19"
-    command -v wine >/dev/null || packages="$packages wine wine64"
+    packages="$packages $(missing_wine_tools)"
+    packages=${packages% }
     echo "${packages# }"
+}
+
+# The same for running the driver under Wine.
+missing_wine_tools() {
+    command -v wine >/dev/null || echo "wine wine64"
 }
 
 # Whether this rustc is new enough.

@@ -21,5 +21,6 @@ pub mod separate;
 pub mod setting;
 pub mod tdr;
 pub mod timeline;
+pub mod wine;
 pub mod world;
 pub mod wrap;

@@ -23,6 +23,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     // The model judges drivers; it knows the published interface and nothing of ours.
     ("nt_model", &["wddm_abi"]),
     ("dxgkrnl_model", &["nt_model", "wddm_abi"]),
+    // The stand-in for Dxgkrnl under Wine: the published interface, and nothing of ours.
+    ("wine_dxgkrnl", &["wddm_abi"]),
     // Cases that know no model.
     ("portable_cases", &["gpu_wire", "umd_core", "wddm_abi"]),
     (

@@ -1,11 +1,13 @@
 //! A second reader of the INFs: Wine's setupapi parses the packages' INFs, copies their files, writes their values and
-//! makes their services. And the program for Windows, which Wine starts.
+//! makes their services. The program for Windows, which Wine starts. And the driver itself, which starts, works and is
+//! unloaded there, with a stand-in for Dxgkrnl.
 //!
 //! Wine has no keys of devices here, so a copy of each INF names a key of its own where the software and the hardware
 //! key are meant (HKR); all else is the INF of the package. It does not know DIRID 13 and puts such files into a folder
 //! `unknown`. Its PnP matches undecorated models only, so that the install sections are named by hand.
 
 use fencepost::package::{Certificate, FORMS, Form, make};
+use fencepost::wine::{Places, Played, STEPS, Status, Whose, play};
 use jiff::civil::date;
 use libtest_mimic::{Arguments, Trial};
 use std::path::{Path, PathBuf};
@@ -247,6 +249,54 @@ fn the_program_for_windows_starts_and_says_what_is_missing() {
     }
 }
 
+/// Plays the driver of `driver` under Wine, in the prefix that `./x wine` uses too.
+fn second_opinion(driver: &str, settings: &[(&str, u64)]) -> Played {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let stand_in = root.join("out/wine/dxgkrnl.sys");
+    let places = Places { driver: root.join(driver), stand_in, folder: root.join("target/wine") };
+    let settings: Vec<_> = settings.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
+    play(&places, &settings).expect("Wine, the images, and the stand-in's (cross/build --wine)")
+}
+
+/// The shipped image loads under Wine, starts, does what one paging buffer says, and gives everything back.
+fn the_driver_starts_works_and_unloads() {
+    let played = second_opinion("out/fencepost.sys", &[]);
+    assert!(played.held, "{played:#?}");
+    // What is filled in is filled in no more than it must be: each of these Wine has.
+    let filled = |name: &str| played.services.iter().any(|s| s.name == name && s.whose == Whose::Filled);
+    for name in ["KeSetEvent", "PsCreateSystemThread", "KeWaitForSingleObject", "IoOpenDeviceRegistryKey", "ExFreePool"]
+    {
+        assert!(!filled(name), "{name} is filled in");
+    }
+    for (whose, at_least) in [(Whose::Wine, 20), (Whose::Filled, 10)] {
+        let (_, called) = played.count(whose);
+        assert!(called >= at_least, "{called} services of {whose:?} were called: {:#?}", played.services);
+    }
+}
+
+/// What the driver does wrong is seen, and named: a capability that it refuses; and a driver that is none.
+fn what_does_not_hold_is_named() {
+    // DXGKQAITYPE_GPUMMUCAPS is type 13.
+    let played = second_opinion("out/fencepost.sys", &[("RefuseQueries", 1 << 13)]);
+    let first = played.first_failure().expect("a step that failed");
+    assert_eq!((first.name.as_str(), first.status), ("GPUMMUCAPS", Status::Fail), "{played:#?}");
+    assert!(!played.held && !played.steps.iter().any(|step| step.name == "memory" && step.status == Status::Pass));
+    let missing = |name: &str| played.steps.iter().any(|step| step.name == name && step.status == Status::Missing);
+    assert!(missing("DMA_COMPLETED") && missing("memory"), "{played:#?}");
+    // It was stopped, removed and unloaded all the same.
+    assert!(!missing("DxgkDdiUnload"), "{played:#?}");
+    // The user-mode driver has another entry point: it is no driver, and never asks for DxgkInitialize.
+    let played = second_opinion("out/fencepost_umd.dll", &[]);
+    let first = played.first_failure().map(|step| step.name.as_str());
+    assert!(!played.held && first == Some("handshake") && played.steps.len() == STEPS.len(), "{played:#?}");
+}
+
+/// Both in one prefix, which is used by one run at a time.
+fn the_driver_under_wine() {
+    the_driver_starts_works_and_unloads();
+    what_does_not_hold_is_named();
+}
+
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
     let name = "setupapi_refuses_what_is_no_inf_and_installs_both";
@@ -258,5 +308,9 @@ fn main() -> ExitCode {
         the_program_for_windows_starts_and_says_what_is_missing();
         Ok(())
     });
-    libtest_mimic::run(&arguments, vec![trial, program]).exit_code()
+    let driver = Trial::test("the_driver_starts_works_and_unloads_and_what_does_not_hold_is_named", || {
+        the_driver_under_wine();
+        Ok(())
+    });
+    libtest_mimic::run(&arguments, vec![trial, program, driver]).exit_code()
 }

@@ -15,6 +15,7 @@ mod package;
 mod scenario;
 mod soak;
 mod tdr;
+mod wine;
 
 use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
@@ -51,6 +52,7 @@ enum Command {
     Soak(soak::Arguments),
     Fuzz(fuzz::Arguments),
     Tdr(tdr::Arguments),
+    Wine(wine::Arguments),
     #[command(hide = true)]
     Client(client::Arguments),
 }
@@ -69,6 +71,7 @@ impl Command {
             Self::Soak(arguments) => arguments.check(),
             Self::Fuzz(arguments) => arguments.check(),
             Self::Tdr(arguments) => arguments.check(),
+            Self::Wine(arguments) => arguments.check(),
         }
     }
 
@@ -85,6 +88,7 @@ impl Command {
             Self::Soak(arguments) => soak::run(arguments),
             Self::Fuzz(arguments) => fuzz::run(arguments),
             Self::Tdr(arguments) => tdr::run(arguments),
+            Self::Wine(arguments) => wine::run(arguments),
             Self::Client(arguments) => client::run(arguments),
         };
         held.map(|held| if held { Outcome::Held } else { Outcome::Broken })
