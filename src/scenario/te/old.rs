@@ -13,6 +13,8 @@ use gpu_wire::packet::Fill;
 use std::time::Duration;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 
+/// Long enough for an engine to look very many times.
+const SOON: Duration = Duration::from_millis(60);
 /// Milliseconds after which an engine that does not come off says that it hangs, and long enough for that.
 const HANGS: u32 = 50;
 const SAYS: Duration = Duration::from_millis(250);
