@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What is said where Wine is not there.
-const ABSENT: &str = "Wine is not there: it comes with Debian's packages wine and wine64 (apt-get install wine wine64; ./x installs them)";
+const ABSENT: &str = "Wine is not there: it comes with Debian's packages wine and wine64 (apt-get install wine wine64; \
+                      ./x installs them)";
 /// The class of display adapters.
 pub const CLASS: &str = "{4d36e968-e325-11ce-bfc1-08002be10318}";
 /// The root-enumerated device's key; the device itself is `0000` below it.

@@ -1,8 +1,8 @@
-//! What the driver may call of Dxgkrnl: `DXGKRNL_INTERFACE`, with the six functions that a device without resources needs
-//! on the lowest rung. The others are NULL.
+//! What the driver may call of Dxgkrnl: `DXGKRNL_INTERFACE`, with the six functions that a device without resources
+//! needs on the lowest rung. The others are NULL.
 //!
-//! Wine has neither IRQLs nor DPCs. The device's level is a lock, which `DxgkCbSynchronizeExecution` holds; the DPC is a
-//! thread of the stand-in's.
+//! Wine has neither IRQLs nor DPCs. The device's level is a lock, which `DxgkCbSynchronizeExecution` holds; the DPC is
+//! a thread of the stand-in's.
 //!
 //! Source: DDI pages DXGKCB_SYNCHRONIZE_EXECUTION, DXGKCB_NOTIFY_INTERRUPT, DXGKCB_QUEUE_DPC, DXGKCB_NOTIFY_DPC,
 //! DXGKCB_GET_DEVICE_INFORMATION, DXGKCB_QUERY_SERVICES.

@@ -1,7 +1,7 @@
 //! The services that Wine 8 lacks or has as a stub, and that the driver under test cannot do without: ours, by name.
 //!
-//! The report names every one of them: what goes through here is no second opinion of it. Under Wine a driver lives in a
-//! process, and Wine's `MmGetPhysicalAddress` answers with the address itself; so here the frame of a page is its
+//! The report names every one of them: what goes through here is no second opinion of it. Under Wine a driver lives in
+//! a process, and Wine's `MmGetPhysicalAddress` answers with the address itself; so here the frame of a page is its
 //! address divided by the page size, and a mapping of consecutive frames is their address.
 
 #![expect(unsafe_code, reason = "takes the place of kernel routines, whose arguments are raw")]
@@ -66,14 +66,14 @@ fn table() -> [Filled; 21] {
         "IoGetDeviceObjectPointer" io_get_device_object_pointer "Wine's is a stub: a device of nobody's";
         "KeDeregisterBugCheckReasonCallback" ke_deregister_bug_check STUB;
         "KeFlushQueuedDpcs" ke_flush_queued_dpcs "Wine's does nothing; the DPCs are the stand-in's";
-        "KeRegisterBugCheckReasonCallback" ke_register_bug_check "Wine's is a stub that ends the process; ours calls nobody";
+        "KeRegisterBugCheckReasonCallback" ke_register_bug_check "Wine's ends the process; ours calls nobody";
         "MmAllocateMappingAddress" mm_allocate_mapping_address STUB;
         "MmAllocatePagesForMdlEx" mm_allocate_pages "Wine has none; ours are pages of the process";
         "MmFreeMappingAddress" mm_free_mapping_address STUB;
         "MmFreePagesFromMdl" mm_free_pages STUB;
-        "MmGetCacheAttribute" mm_get_cache_attribute "Wine has none; ours says cached where Wine finds an address valid";
-        "MmMapLockedPagesSpecifyCache" mm_map_locked_pages "Wine's is a stub: no mapping; ours gives consecutive frames' address";
-        "MmMapLockedPagesWithReservedMapping" mm_map_reserved "Wine's is a stub that ends the process; ours as above";
+        "MmGetCacheAttribute" mm_get_cache_attribute "Wine has none; ours: cached, where an address is valid";
+        "MmMapLockedPagesSpecifyCache" mm_map_locked_pages "Wine's maps nothing; ours gives the frames' address";
+        "MmMapLockedPagesWithReservedMapping" mm_map_reserved "Wine's ends the process; ours as above";
         "MmUnmapReservedMapping" mm_unmap_reserved STUB;
     }
 }

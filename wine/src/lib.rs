@@ -1,7 +1,7 @@
 //! A stand-in for Dxgkrnl under Wine, for `./x wine`. Built for Windows targets only; no part of what ships.
 //!
-//! It is loaded as the service `DXGKrnl` and takes a display driver from the handshake to its unload, on the lowest rung:
-//! caps, the paging process with its device, context and page tables, one paging buffer that the driver has built
+//! It is loaded as the service `DXGKrnl` and takes a display driver from the handshake to its unload, on the lowest
+//! rung: caps, the paging process with its device, context and page tables, one paging buffer that the driver has built
 //! itself, and the memory that this changed ([`run`]). Kernel services are Wine's, but for those that [`fill`] has; the
 //! report says which. docs/wine.md says what that shows, and what it does not.
 #![cfg(windows)]

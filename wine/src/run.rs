@@ -3,7 +3,8 @@
 //! The stand-in knows nothing of the driver's formats. Page tables, and what is in a paging buffer, are the driver's
 //! (`DxgkDdiBuildPagingBuffer`); only what memory must hold afterwards is known here.
 //!
-//! Source: DDI pages of the functions that are called; articles *System paging process*, *GPU virtual memory in WDDM 2.0*.
+//! Source: DDI pages of the functions that are called; articles *System paging process*, *GPU virtual memory in WDDM
+//! 2.0*.
 
 use crate::callbacks;
 use crate::driver;
