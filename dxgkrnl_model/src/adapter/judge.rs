@@ -84,9 +84,10 @@ const USER_MODE: &[&str] = &[
 const ENGINE_RESET: &[&str] =
     &["DxgkDdiQueryDependentEngineGroup", "DxgkDdiQueryEngineStatus", "DxgkDdiResetEngine", "DxgkDdiCollectDbgInfo"];
 
-/// Rules whose breach ends the start. Of each Windows is known to refuse such a driver, by a document or by what authors
-/// of drivers saw (the rule's source says which), or the model cannot go on with such an answer: it has no nodes, no
-/// paging buffers, no page tables or no doorbells then. Every other breach is a finding, and the start goes on.
+/// Rules whose breach ends the start. Of each Windows is known to refuse such a driver, by a document or by what
+/// authors of drivers saw (the rule's source says which), or the model cannot go on with such an answer: it has no
+/// nodes, no paging buffers, no page tables or no doorbells then. Every other breach is a finding, and the start goes
+/// on.
 static ENDS_START: &[&Rule] = &[
     &VERSION_AGREES,
     &INIT_SLOT_VERSION,

@@ -207,7 +207,8 @@ impl HwContext {
         }
     }
 
-    /// Lets the driver schedule it again, unless somebody [keeps it off](Self::keep_off). The caller [holds](Self::hold) a context that another thread may destroy.
+    /// Lets the driver schedule it again, unless somebody [keeps it off](Self::keep_off). The caller
+    /// [holds](Self::hold) a context that another thread may destroy.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn resume(&self) {

@@ -7,10 +7,10 @@
 //! A context goes before those that it outranks ([`crate::priority`]), and takes a node from them after the shorter
 //! slice. One buffer or slice of [`SHARE`] goes to them all the same, in turn, but to the idle ones.
 //!
-//! Source: article gpu-preemption has it that work of a high priority is delayed where packets that run for long are not
-//! preempted, and promises a request before a time-out alone; of paging commands it says that those which a preemption
-//! gave back go before all others on the engine. Chosen: requests in ordinary use, 40 to 70 a second with two contexts on
-//! a node, as one driver's author saw on Windows; and that all paging commands go first.
+//! Source: article gpu-preemption has it that work of a high priority is delayed where packets that run for long are
+//! not preempted, and promises a request before a time-out alone; of paging commands it says that those which a
+//! preemption gave back go before all others on the engine. Chosen: requests in ordinary use, 40 to 70 a second with
+//! two contexts on a node, as one driver's author saw on Windows; and that all paging commands go first.
 
 use std::cmp::{Ordering, Reverse};
 use std::sync::{Arc, Weak};

@@ -165,8 +165,8 @@ pub(super) fn owner(stage: &Stage) -> Played {
         hog.spin(PAGING, 0)?;
         hog.begins(scene, 0)?;
         room.begin_map(allocation)?;
-        // The memory of the queue is there: nothing of it is paged behind the hang. It begins when the packet's engine is
-        // about to be reset.
+        // The memory of the queue is there: nothing of it is paged behind the hang. It begins when the packet's engine
+        // is about to be reset.
         scene.until("the reset of the packet's engine", || Ok(gate.came() == 1))?;
         queue.spin(&room, 0, None, 1)?;
         queue.runs(scene, &owner)?;

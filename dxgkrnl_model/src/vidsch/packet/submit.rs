@@ -107,7 +107,7 @@ impl PacketNode {
         if state.frozen || state.giving_back {
             return None;
         }
-        // A reset that another thread made may have given back what stands before it, and have ended the id that it has.
+        // A reset that another thread made may have given back what stands before it, and have ended its id.
         if let Load::Paging(buffer) = &load
             && !adapter.personality().departs(Departure::ReversesPaging)
             && adapter.scheduler.has_paging_before(buffer.number, self.ordinal, context)

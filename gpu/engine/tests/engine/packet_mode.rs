@@ -139,8 +139,8 @@ fn a_preemption_before_anything_completed_names_the_id_before_the_first() {
     assert_eq!(rig.drain(), [(2, Notice::PacketPreempted { request: 0x102, completed: 0x100 })]);
 }
 
-/// The reset of an engine finds a packet that runs: that is the last completed one from then on, and the next preemption
-/// names it.
+/// The reset of an engine finds a packet that runs: that is the last completed one from then on, and the next
+/// preemption names it.
 #[test]
 fn the_preemption_behind_a_reset_names_what_it_has_aborted() {
     let mut rig = Rig::new();
