@@ -41,6 +41,7 @@ mod waking;
 fn what_is_left_out_is_noticed() {
     use gpu_engine::mutation::Mutation;
     let rows: &[(Mutation, fn())] = &[
+        (Mutation::ForgetsEngineResets, taken_off::a_packet_that_an_engine_reset_gave_back_goes_on_without_the_flag),
         (Mutation::NextRingGoesOn, rings::the_old_ring_runs_to_its_end_before_the_new_one_begins_at_zero),
         (Mutation::LeavesUnlooked, rings::what_is_published_in_front_of_another_ring_runs_where_the_engine_rests),
         (Mutation::RunsAside, rings::nothing_runs_while_a_ring_is_set_aside),
