@@ -86,7 +86,10 @@ fn run(prefix: &Prefix) -> Result<Vec<String>> {
 fn wait(prefix: &Prefix) -> Result<()> {
     let begun = Instant::now();
     let mut looked = Instant::now();
-    let is_over = || prefix.read("report.txt").is_some_and(|text| report::is_over(&String::from_utf8_lossy(&text)));
+    let is_over = || {
+        let text = prefix.read("report.txt").unwrap_or_default();
+        report::is_over(&String::from_utf8_lossy(&text), &prefix.said())
+    };
     while !is_over() && begun.elapsed() < PATIENCE {
         if looked.elapsed() > LOOK {
             looked = Instant::now();

@@ -29,7 +29,7 @@ const ATTEMPTS: usize = 8;
 /// The services, in one group, so that one of Wine's processes has all of them; and time for Wine's service manager,
 /// which gives a service ten seconds otherwise, on a machine that is busy.
 const SERVICES: &str = "Windows Registry Editor Version 5.00\r\n\r\n\
-    [HKEY_LOCAL_MACHINE\\System\\CurrentControlSet\\Control]\r\n\"ServicesPipeTimeout\"=\"600000\"\r\n\r\n";
+    [HKEY_LOCAL_MACHINE\\System\\CurrentControlSet\\Control]\r\n\"ServicesPipeTimeout\"=\"120000\"\r\n\r\n";
 
 /// A prefix that nobody else uses meanwhile.
 pub struct Prefix {
@@ -180,8 +180,8 @@ impl Prefix {
 
     fn environment(&self, command: &mut Command) {
         command.env("WINEPREFIX", self.root()).env("WINEDEBUG", CHANNELS);
-        // No display: nothing waits for a person.
-        command.env_remove("DISPLAY").env_remove("WINEARCH").env("WINEDLLOVERRIDES", "mscoree,mshtml=");
+        // No display and no debugger: nothing waits for a person, and a process that breaks off ends.
+        command.env_remove("DISPLAY").env_remove("WINEARCH").env("WINEDLLOVERRIDES", "mscoree,mshtml,winedbg.exe=");
     }
 
     /// Ends every process of the prefix.

@@ -115,9 +115,10 @@ impl Played {
     }
 }
 
-/// Returns whether the run with the started adapter is over, or never begins.
-pub fn is_over(text: &str) -> bool {
-    text.lines().any(|line| line.starts_with("run\t") || line.starts_with("failed\tpanic"))
+/// Returns whether the run with the started adapter is over: by the report, or since Wine's process broke off, by its
+/// `log`.
+pub fn is_over(text: &str, log: &str) -> bool {
+    text.lines().any(|line| line.starts_with("run\t") || line.starts_with("failed\tpanic")) || log.lines().any(is_grave)
 }
 
 /// What a report says. `log` is what Wine said of itself meanwhile.
