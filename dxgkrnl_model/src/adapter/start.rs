@@ -204,7 +204,8 @@ impl Adapter {
     ///
     /// Source: seen with six starts of render-only drivers, none of which were asked; `Personality::asks_no_children`.
     fn query_children(&self, caps: &Caps) -> Result<(), StartError> {
-        if caps.children == 0 && !self.personality().asks_no_children {
+        let personality = self.personality();
+        if caps.children == 0 && !personality.asks_no_children && !personality.every_slot {
             return Ok(());
         }
         let count = caps.children.min(MAX_CHILDREN) as usize + 1;

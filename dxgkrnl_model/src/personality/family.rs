@@ -202,9 +202,6 @@ readings! {
     @named "power-components-needed", "refusing NUMPOWERCOMPONENTS ends the start of every driver",
         "DDI page DXGK_QUERYADAPTERINFOTYPE, and an article of compute-only drivers; a render-only one refuses it and starts":
         power_components_demanded = true;
-    "childless-asked", "a driver without children is asked for them all the same",
-        "none: starts of render-only drivers were seen without the question":
-        asks_no_children = true;
     @named "wakes-by-log", "with OptimizedInterrupt, waits end for the fences and values that are in the logs alone",
         "article Native GPU fence objects, Optimized native fence signaled interrupt":
         log_wakes = LogWakes::Entries;
@@ -253,6 +250,9 @@ readings! {
     "no-test-signing", "the machine runs no code that is signed for tests: there is no kernel-mode testing",
         "article kernel-mode-testing-of-wddm-features, testing availability":
         test_signing = false;
+    "childless-asked", "a driver without children is asked for them all the same",
+        "none: starts of render-only drivers were seen without the question":
+        asks_no_children = true;
 }
 
 /// Which member of the family is played.
