@@ -81,9 +81,14 @@ fn terminate(scene: &Scene, dice: &mut Dice, rounds: &AtomicU64) -> Played {
     let process = raw.process.clone();
     let churned = std::thread::scope(|threads| {
         let thread = threads.spawn(|| churn(scene, &raw, rounds));
-        // Most end while something is made the first time; some while it is destroyed, or made again.
-        let most = if dice.below(8) == 0 { 64_000 } else { 4_000 };
-        pass(dice.below(most));
+        // Most end while something is made the first time; some behind that, while it is destroyed, or made again.
+        if dice.below(8) == 0 {
+            let before = rounds.load(Ordering::Relaxed);
+            while rounds.load(Ordering::Relaxed) == before && !thread.is_finished() {
+                std::thread::yield_now();
+            }
+        }
+        pass(dice.below(4_000));
         process.finish(End::Terminated);
         thread.join().map_err(|_| anyhow::anyhow!("a panic"))
     })?;
