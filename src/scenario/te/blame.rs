@@ -7,7 +7,7 @@ use super::held::Spinner;
 use super::{client, stubborn};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::{Reason, Step, What};
-use dxgkrnl_model::personality::Gate;
+use dxgkrnl_model::personality::{Gate, SECOND};
 use dxgkrnl_model::report::AdapterReport;
 use wddm_abi::D3DKMT_DEVICEEXECUTION_STATE;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
@@ -88,7 +88,11 @@ pub(super) fn let_go(stage: &Stage) -> Played {
 /// process, began behind that. Its device is reset, and has hung nothing.
 pub(super) fn runs_behind(stage: &Stage) -> Played {
     let gate = Gate::default();
-    let setup = stubborn().resets(1).windows(|windows| windows.gates.reset = Some(gate.clone()));
+    // Time enough, on a loaded host too, to hand something in between the suspension and the reset.
+    let setup = stubborn().resets(1).windows(|windows| {
+        windows.tdr.delay = 3 * SECOND;
+        windows.gates.reset = Some(gate.clone());
+    });
     stage.play(setup, |scene| {
         let (late, next) = (client(scene, "late")?, client(scene, "next")?);
         let room = Room::new(&next)?;
