@@ -7,11 +7,11 @@
 //! `unknown`. Its PnP matches undecorated models only, so that the install sections are named by hand.
 
 use fencepost::package::{Certificate, FORMS, Form, make};
-use fencepost::wine::{Places, Played, STEPS, Status, Whose, play};
+use fencepost::wine::{Places, Played, STEPS, Status, Whose, Wine, play};
 use jiff::civil::date;
 use libtest_mimic::{Arguments, Trial};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 /// Where the copies' values go.
 const SOFTWARE: &str = r"Software\FencepostPackage\Software";
@@ -49,46 +49,35 @@ const DISPLAY: &[Value] = &[
 const COMPUTE: &[Value] = &[("HardwareInformation.AdapterString", "REG_SZ", "Fencepost software compute accelerator")];
 
 /// A Wine prefix of this test's own.
-struct Wine {
-    prefix: PathBuf,
+struct OwnWine {
+    wine: Wine,
 }
 
-impl Wine {
+impl OwnWine {
     /// A new prefix in `folder`.
     fn new(folder: &Path) -> Self {
-        let wine = Self { prefix: folder.join("prefix") };
-        wine.run("wineboot", &["-i"]);
-        assert!(wine.prefix.join("system.reg").exists(), "wineboot -i has made no prefix");
-        wine
+        let wine = Wine::of(folder).expect("a folder");
+        wine.make().expect("a prefix");
+        Self { wine }
     }
 
-    fn run(&self, program: &str, arguments: &[&str]) -> String {
-        let output = Command::new("timeout")
-            .args(["--kill-after=10", "300", program])
-            .args(arguments)
-            .env("WINEPREFIX", &self.prefix)
-            .env("WINEDEBUG", "-all")
-            // No display: nothing waits for a person.
-            .env_remove("DISPLAY")
-            .env("WINEDLLOVERRIDES", "mscoree,mshtml=")
-            .output()
-            .expect("timeout");
+    /// What one of Wine's programs prints.
+    fn run(&self, arguments: &[&str]) -> String {
+        let output = self.wine.output("wine", arguments).expect("timeout");
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let absent = output.status.code() == Some(127);
-        assert!(!absent, "{program}: packages wine and wine64 of Debian, which ./x test installs");
-        assert_ne!(output.status.code(), Some(124), "{program} {arguments:?} did not end within 300 s: {said}");
+        assert_ne!(output.status.code(), Some(124), "{arguments:?} did not end in time: {said}");
         said
     }
 
     /// Has setupapi install a section of an INF, which lies at `C:\package`.
     fn install(&self, section: &str, inf: &str) {
         let inf = format!(r"C:\package\{inf}");
-        self.run("wine", &["rundll32", "setupapi,InstallHinfSection", section, "132", &inf]);
+        self.run(&["rundll32", "setupapi,InstallHinfSection", section, "132", &inf]);
     }
 
     /// The values directly below a key: name, type, data.
     fn values(&self, key: &str) -> Vec<(String, String, String)> {
-        let said = self.run("wine", &["reg", "query", &format!(r"HKLM\{key}")]);
+        let said = self.run(&["reg", "query", &format!(r"HKLM\{key}")]);
         let lines = said.lines().filter_map(|line| line.trim_end().strip_prefix("    "));
         let value = |line: &str| {
             let mut parts = line.splitn(3, "    ").map(str::to_owned);
@@ -107,16 +96,10 @@ impl Wine {
     }
 }
 
-impl Drop for Wine {
-    fn drop(&mut self) {
-        let _ended = Command::new("wineserver").arg("-k").env("WINEPREFIX", &self.prefix).status();
-    }
-}
-
 /// Packages, and a prefix that has a copy of one of them at `C:\package`.
 struct Scene {
     folder: tempfile::TempDir,
-    wine: Wine,
+    wine: OwnWine,
 }
 
 impl Scene {
@@ -126,13 +109,13 @@ impl Scene {
             .map_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("out"), PathBuf::from);
         let certificate = Certificate::of(&folder.path().join("certificate")).expect("a certificate");
         make(&images, folder.path(), date(2026, 3, 9), &certificate).expect("the packages");
-        let wine = Wine::new(folder.path());
+        let wine = OwnWine::new(folder.path());
         Self { folder, wine }
     }
 
     /// Puts a form's package to `C:\package`, its INF changed by `change` behind what Wine lacks.
     fn place(&self, form: &Form, change: impl Fn(String) -> String) {
-        let (from, to) = (self.folder.path().join(form.folder), self.wine.prefix.join("drive_c/package"));
+        let (from, to) = (self.folder.path().join(form.folder), self.wine.wine.root().join("drive_c/package"));
         std::fs::create_dir_all(&to).expect("a folder");
         for entry in std::fs::read_dir(from).expect("a package") {
             let entry = entry.expect("a file");
@@ -147,7 +130,7 @@ impl Scene {
     }
 
     fn store(&self, file: &str) -> Option<Vec<u8>> {
-        std::fs::read(self.wine.prefix.join(STORE).join(file)).ok()
+        std::fs::read(self.wine.wine.root().join(STORE).join(file)).ok()
     }
 }
 
@@ -161,7 +144,7 @@ fn installs_both(scene: &Scene) {
         };
         scene.place(form, |text| text);
         let inf = format!("{}.inf", form.name);
-        scene.wine.run("wine", &["reg", "delete", r"HKLM\Software\FencepostPackage", "/f"]);
+        scene.wine.run(&["reg", "delete", r"HKLM\Software\FencepostPackage", "/f"]);
         scene.wine.install("Fencepost_Install", &inf);
         scene.wine.install("Fencepost_Install.HW", &inf);
         scene.wine.has(SOFTWARE, &[BOTH, own].concat());
@@ -215,8 +198,8 @@ fn setupapi_refuses_what_is_no_inf_and_installs_both() {
 fn the_program_for_windows_starts_and_says_what_is_missing() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = tempfile::tempdir().expect("a folder");
-    let wine = Wine::new(folder.path());
-    let place = wine.prefix.join("drive_c/program");
+    let wine = OwnWine::new(folder.path());
+    let place = wine.wine.root().join("drive_c/program");
     std::fs::create_dir_all(&place).expect("a folder");
     // Wine before 9 has no such library, which Rust's standard library takes random numbers from; a built-in one is
     // taken where there is one.
@@ -228,7 +211,7 @@ fn the_program_for_windows_starts_and_says_what_is_missing() {
     }
     let run = |arguments: &[&str]| {
         let program = r"C:\program\fencepost.exe";
-        wine.run("wine", &[&[program], arguments].concat()).replace('\r', "")
+        wine.run(&[&[program], arguments].concat()).replace('\r', "")
     };
     let said = run(&["machine", "--json", r"C:\program\machine.json"]);
     assert!(said.starts_with("machine   Windows build ") && said.contains(", played by Wine "), "{said}");

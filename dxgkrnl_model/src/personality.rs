@@ -334,9 +334,6 @@ pub struct Personality {
     /// `DXGKRNL_INTERFACE.Size` and the number of bytes that exist behind the pointer; the rest is unmapped or
     /// poisoned.
     pub interface_size: u32,
-    /// A driver that advertises hardware scheduling or user-mode submission that the OS did not enable fails to start.
-    /// The documents say so of native fences only.
-    pub strict_advertising: bool,
     /// A driver of WDDM 2.0 or later that is not compute-only fails to start without `DXGK_FLIPCAPS.FlipOnVSyncMmIo`:
     /// article wddm-driver-and-feature-caps has it as mandatory, and three drivers' authors saw Code 43 without. A
     /// fourth says that its render-only driver of version 3.2 starts with no flip capability: with this off it does.
@@ -351,7 +348,7 @@ pub struct Personality {
     pub power_components_demanded: bool,
     /// DxgkDdiQueryChildRelations is called although DxgkDdiStartDevice has said that there are no children. Starts of
     /// render-only drivers were seen without the call; no page says so.
-    pub asks_no_children: bool,
+    pub asks_the_childless: bool,
     /// How an allocation's content is said to be lost.
     pub lost_by: LostBy,
     /// What becomes of PHYSICALADAPTERCAPS.
@@ -512,11 +509,10 @@ impl Default for Personality {
             features: FeatureSettings::new(),
             native_fence_os_caps: NativeFenceOsCaps::default(),
             interface_size: 576,
-            strict_advertising: true,
             flip_caps_demanded: true,
             refusals_end_start: false,
             power_components_demanded: false,
-            asks_no_children: false,
+            asks_the_childless: false,
             lost_by: LostBy::default(),
             physical_adapter_caps: PhysicalAdapterCaps::default(),
             copy_node_demanded: false,

@@ -274,13 +274,9 @@ impl VidSch {
     }
 
     /// Puts a paging buffer that the driver gave back, or did not get, at its place.
-    pub(crate) fn return_paging(&self, adapter: &Adapter, buffer: PagingBuffer) {
+    pub(crate) fn return_paging(&self, buffer: PagingBuffer) {
         let mut paging = self.paging.lock();
-        let behind = |other: &PagingBuffer| other.number > buffer.number;
-        let at = match adapter.personality().departs(Departure::ReversesPaging) {
-            true => 0,
-            false => paging.iter().position(behind).unwrap_or(paging.len()),
-        };
+        let at = paging.iter().position(|other| other.number > buffer.number).unwrap_or(paging.len());
         paging.insert(at, buffer);
     }
 

@@ -65,8 +65,8 @@ impl Host {
         self.killed.load(Ordering::Acquire)
     }
 
-    /// Returns whether a signal has ended it, which runs no more; not where somebody else has asked for its end, and it
-    /// is forgotten.
+    /// Returns whether a signal has ended the process, which runs no more. Where its end was asked for elsewhere, Linux
+    /// has forgotten how it was: no.
     pub fn ended_by_signal(&self) -> bool {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);

@@ -5,8 +5,10 @@
 //! (`wine/`) fills in, service by service, and the report names each. docs/wine.md says what that shows.
 
 mod prefix;
+mod programs;
 mod report;
 
+pub use programs::Wine;
 pub use report::{Played, STEPS, Service, Status, Step, Whose};
 
 use crate::setting::Assignment;

@@ -1,15 +1,17 @@
 //! Whether what a driver reported fits together, and whether it can do what it advertises.
 
+mod memory;
+
+use memory::{judge_fences, judge_mmu, judge_segments};
 use nt_model::{Details, Rule};
 use wddm_abi::slots::DRIVER_INITIALIZATION_DATA_SLOTS;
 use wddm_abi::{
     D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY, D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY, DXGK_ENGINE_TYPE, DXGK_FEATURE_ID,
-    DXGK_MAX_DOORBELL_SIZE_BYTES, DXGK_MAX_PAGE_TABLE_LEVEL_COUNT, DXGK_PAGE_TABLE_LEVEL_DESC,
-    DXGK_PAGETABLEUPDATEMODE, Plain,
+    Plain,
 };
 
 use super::Adapter;
-use super::caps::{Caps, Mmu, NodeInfo};
+use super::caps::{Caps, NodeInfo};
 use super::{first, link};
 use crate::personality::HwContexts;
 use crate::rules::caps as rule;
@@ -84,30 +86,29 @@ const USER_MODE: &[&str] = &[
 const ENGINE_RESET: &[&str] =
     &["DxgkDdiQueryDependentEngineGroup", "DxgkDdiQueryEngineStatus", "DxgkDdiResetEngine", "DxgkDdiCollectDbgInfo"];
 
-/// Rules whose breach ends the start. Of each Windows is known to refuse such a driver, by a document or by what
-/// authors of drivers saw (the rule's source says which), or the model cannot go on with such an answer: it has no
-/// nodes, no paging buffers, no page tables or no doorbells then. Every other breach is a finding, and the start goes
-/// on.
+/// Rules whose breach ends the start, as it does on Windows or has to here. Every other breach is a finding, and the
+/// start goes on.
 static ENDS_START: &[&Rule] = &[
-    &VERSION_AGREES,
-    &INIT_SLOT_VERSION,
+    // Documented: article native-gpu-fence-objects; DDI page DXGK_VIDSCHCAPS (the OS halts the initialization of such a
+    // driver); article tdr-changes-in-windows-8 (engines have equal numbers of nodes).
     &FEATURE_NATIVE_FENCE,
-    &FEATURE_HWSCH,
-    &FEATURE_USER_MODE,
     &rule::CAPS_PREEMPTION,
     &rule::CAPS_PATCHING,
-    &rule::CAPS_CANCEL,
+    &rule::LINK_NODES,
+    // Documented as a bug check.
+    &rule::MMU_UPDATE_MODE,
+    // Seen by authors of drivers, of some under a switch of the personality's.
+    &VERSION_AGREES,
+    &INIT_SLOT_VERSION,
     &rule::CAPS_FLIP,
     &rule::CAPS_HISTORY,
     &rule::CAPS_PAGING_NODE,
+    // The model cannot go on: there are no nodes, page tables, paging buffers, values of fences or doorbells then.
     &rule::CAPS_NODES,
-    &rule::LINK_NODES,
-    &rule::LINK_ADDRESSES,
     &rule::CAPS_USER_MODE,
     &rule::MMU_LEVELS,
     &rule::MMU_TABLE_SIZE,
     &rule::MMU_TABLE_SEGMENT,
-    &rule::MMU_UPDATE_MODE,
     &rule::SEGMENT_SHAPE,
     &rule::SEGMENT_PAGING_BUFFER,
     &rule::NATIVE_FENCE_CAPS,
@@ -232,24 +233,15 @@ impl Adapter {
     }
 
     fn judge_features(&self, caps: &Caps) -> Vec<Verdict> {
-        let strict = self.personality().strict_advertising;
-        let enabled = |id| self.feature(id).enabled;
         let testing = caps.nodes.iter().any(NodeInfo::builds_tests);
-        let cases: [(&'static Rule, bool, DXGK_FEATURE_ID, bool); 4] = [
-            (&FEATURE_NATIVE_FENCE, caps.has_native_fences(), DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE, true),
-            (&FEATURE_HWSCH, caps.has_hardware_scheduling(), DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH, strict),
-            (
-                &FEATURE_USER_MODE,
-                caps.has_user_mode_submission(),
-                DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION,
-                strict,
-            ),
-            (&FEATURE_TESTING, testing, DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING, strict),
+        let cases: [(&'static Rule, bool, DXGK_FEATURE_ID); 4] = [
+            (&FEATURE_NATIVE_FENCE, caps.has_native_fences(), DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE),
+            (&FEATURE_HWSCH, caps.has_hardware_scheduling(), DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH),
+            (&FEATURE_USER_MODE, caps.has_user_mode_submission(), DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION),
+            (&FEATURE_TESTING, testing, DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING),
         ];
-        let cases = cases.into_iter().filter(|(.., judged)| *judged);
-        cases
-            .map(|(rule, advertised, id, _)| (rule, !advertised || enabled(id), format!("{id:?} is not enabled")))
-            .collect()
+        let found = |id: DXGK_FEATURE_ID| format!("{id:?} is not enabled");
+        cases.into_iter().map(|(rule, says, id)| (rule, !says || self.feature(id).enabled, found(id))).collect()
     }
 }
 
@@ -372,113 +364,4 @@ fn judge_link(caps: &Caps) -> Vec<Verdict> {
         verdict(&rule::LINK_NODES, link::unequal_nodes(caps)),
         verdict(&rule::LINK_ADDRESSES, link::unequal_addresses(caps)),
     ]
-}
-
-/// The tables of each level, in words.
-fn tables(mmu: &Mmu) -> String {
-    let level = |(index, level): (usize, &DXGK_PAGE_TABLE_LEVEL_DESC)| {
-        let (bits, bytes) = (level.PageTableIndexBitCount, level.PageTableSizeInBytes);
-        let (own, paging) = (level.PageTableSegmentId, level.PagingProcessPageTableSegmentId);
-        format!("level {index}: {bits} bits, {bytes} bytes in segment {own}, the paging process's in {paging}")
-    };
-    mmu.levels.iter().enumerate().map(level).collect::<Vec<_>>().join("; ")
-}
-
-fn judge_mmu(caps: &Caps, mmu: &Mmu) -> Vec<Verdict> {
-    let count = mmu.caps.PageTableLevelCount;
-    let bits = 12 + mmu.levels.iter().map(|level| level.PageTableIndexBitCount).sum::<u32>();
-    let whole = (2..=DXGK_MAX_PAGE_TABLE_LEVEL_COUNT).contains(&count) && mmu.levels.len() == count as usize;
-    // The root of two levels is resizable, so that its bits are only where it begins.
-    let bits_agree = count == 2 || bits == mmu.caps.VirtualAddressBitCount;
-    let resizable_root = |index: usize| count == 2 && index == 1;
-    let is_memory = |id: u32| id == 0 || caps.segment(id).is_some_and(|segment| !segment.is_aperture());
-    let mut sizes = true;
-    let mut segments = true;
-    let mut directories_local = false;
-    for (index, level) in mmu.levels.iter().enumerate() {
-        let in_system = level.PageTableSegmentId == 0 || level.PagingProcessPageTableSegmentId == 0;
-        let fixed = !resizable_root(index);
-        sizes &= level.PageTableSizeInBytes.is_multiple_of(4096);
-        sizes &= !fixed || level.PageTableSizeInBytes != 0;
-        sizes &= !(in_system && fixed) || level.PageTableSizeInBytes == 4096;
-        segments &= is_memory(level.PageTableSegmentId) && is_memory(level.PagingProcessPageTableSegmentId);
-        directories_local |= index > 0 && level.PageTableSegmentId != 0;
-    }
-    let mode = mmu.update_mode();
-    let known = matches!(
-        mode,
-        DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL
-            | DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_VIRTUAL
-            | DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_PHYSICAL
-    );
-    let cpu = mode == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL;
-    let leaf = mmu.caps.LeafPageTableSizeFor64KPagesInBytes;
-    vec![
-        (
-            &rule::MMU_LEVELS,
-            whole && bits_agree,
-            format!(
-                "{count} levels, {} described, {bits} bits of {}",
-                mmu.levels.len(),
-                mmu.caps.VirtualAddressBitCount
-            ),
-        ),
-        (&rule::MMU_TABLE_SIZE, sizes, tables(mmu)),
-        (&rule::MMU_TABLE_SEGMENT, segments, tables(mmu)),
-        (
-            &rule::MMU_UPDATE_MODE,
-            known && !(cpu && directories_local),
-            format!(
-                "{mode:?}, page directories {}",
-                if directories_local { "in local memory" } else { "in system memory" }
-            ),
-        ),
-        (&rule::MMU_LARGE_LEAF, leaf.is_multiple_of(4096), format!("{leaf} bytes")),
-    ]
-}
-
-fn judge_segments(caps: &Caps) -> Vec<Verdict> {
-    let last = caps.segments.len();
-    let sound = caps.segments.iter().all(|segment| {
-        let flags = segment.descriptor.Flags;
-        let hosted = flags.SupportsCpuHostAperture();
-        let visible = flags.CpuVisible() && !segment.is_aperture() && !hosted;
-        segment.size() != 0
-            && (!hosted || segment.id as usize == last)
-            && (!visible || segment.descriptor.CpuTranslatedAddress().QuadPart != 0)
-    });
-    let paging = caps.paging_buffer_segment;
-    let buffer = (paging == 0 || caps.segment(paging).is_some()) && caps.paging_buffer_size != 0;
-    let describe = || {
-        let one = |segment: &super::caps::Segment| {
-            format!("{}: {:?} {:#x}", segment.id, segment.descriptor.Flags, segment.size())
-        };
-        caps.segments.iter().map(one).collect::<Vec<_>>().join("; ")
-    };
-    vec![
-        (&rule::SEGMENT_SHAPE, sound, describe()),
-        (&rule::SEGMENT_PAGING_BUFFER, buffer, format!("segment {paging}, {} bytes", caps.paging_buffer_size)),
-    ]
-}
-
-fn judge_fences(caps: &Caps) -> Vec<Verdict> {
-    let mut verdicts = Vec::new();
-    if let Some(fence) = &caps.native_fence {
-        let stride = fence.MonitoredValueStride;
-        let range = fence.MaximumAddress == 0 || fence.MinimumAddress <= fence.MaximumAddress;
-        let text = format!("stride {stride}, addresses {:#x} to {:#x}", fence.MinimumAddress, fence.MaximumAddress);
-        verdicts.push((&rule::NATIVE_FENCE_CAPS, stride.is_multiple_of(8) && stride <= 4096 && range, text) as Verdict);
-    }
-    if let Some(user_mode) = &caps.user_mode {
-        let sizes = 1..=DXGK_MAX_DOORBELL_SIZE_BYTES;
-        let secondary = user_mode.Flags.SecondaryDoorbellSupported();
-        let holds = sizes.contains(&user_mode.DoorbellSizeInBytes)
-            && (!secondary || sizes.contains(&user_mode.SecondaryDoorbellSizeInBytes));
-        let text = format!(
-            "{} bytes, secondary {} bytes",
-            user_mode.DoorbellSizeInBytes, user_mode.SecondaryDoorbellSizeInBytes
-        );
-        verdicts.push((&rule::USER_MODE_CAPS, holds, text));
-    }
-    verdicts
 }

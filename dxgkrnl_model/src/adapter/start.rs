@@ -200,12 +200,12 @@ impl Adapter {
         if status.is_success() { Ok(()) } else { Err(StartError::Driver { step: "DxgkDdiStartDevice".into(), status }) }
     }
 
-    /// Asks for the children, where the driver has said that it has some.
+    /// The model asks for the children, where the driver has said that it has some.
     ///
-    /// Source: seen with six starts of render-only drivers, none of which were asked; `Personality::asks_no_children`.
+    /// Source: six starts of render-only drivers were seen, none of which was asked; `Personality::asks_the_childless`.
     fn query_children(&self, caps: &Caps) -> Result<(), StartError> {
         let personality = self.personality();
-        if caps.children == 0 && !personality.asks_no_children && !personality.every_slot {
+        if caps.children == 0 && !personality.asks_the_childless && !personality.every_slot {
             return Ok(());
         }
         let count = caps.children.min(MAX_CHILDREN) as usize + 1;
@@ -253,20 +253,16 @@ impl Adapter {
         let query = Query { input: input_of(kind), ..Query::of(kind) };
         let status = self.query(&query, &mut output);
         self.note(format!("query {name} ({size} bytes)"), format!("{status:?}"));
-        let tolerated = match need {
-            Need::Optional => true,
-            Need::Nothing => !self.personality().refusals_end_start,
-            Need::Expected => {
-                self.rules().check(&QAI_EXPECTED, status.is_success(), || format!("{name}: {status:?}"));
-                true
-            }
-            _ => false,
+        let rule = match need {
+            Need::Optional => None,
+            Need::Nothing => self.personality().refusals_end_start.then_some(&QAI_REQUIRED),
+            Need::Expected => Some(&QAI_EXPECTED),
+            Need::Required | Need::Mmu | Need::NativeFence | Need::UserMode => Some(&QAI_REQUIRED),
         };
-        if !tolerated {
-            let held = self.rules().check(&QAI_REQUIRED, status.is_success(), || format!("{name}: {status:?}"));
-            if !held {
-                return Err(StartError::Driver { step: name.to_owned(), status });
-            }
+        let told = || format!("{name}: {status:?}");
+        let held = rule.is_none_or(|rule| self.rules().check(rule, status.is_success(), told));
+        if !held && need != Need::Expected {
+            return Err(StartError::Driver { step: name.to_owned(), status });
         }
         if status.is_success() {
             keep(caps, kind, &output);
@@ -340,8 +336,8 @@ impl Adapter {
         Ok(())
     }
 
-    /// Asks for a type that nobody knows, which is to be refused as the page says, and for private data of several
-    /// sizes, which are answered or refused within their buffers.
+    /// The model asks for a type that no driver knows, which is to be refused as the page says, and for private data of
+    /// several sizes, which are answered or refused within their buffers.
     fn query_unknown(&self) {
         let mut output = Buffer::new(16, 0);
         let status = self.query(&Query::of(UNKNOWN_TYPE), &mut output);

@@ -24,15 +24,15 @@ pub(super) struct Suspension {
     /// before it came.
     superseded: Vec<u64>,
     suspended: bool,
-    /// Who has taken it off for as long as they say, a bit each ([`Keeper`]): a context that was merely asked whether
-    /// its engine answers goes on by itself.
+    /// A bit for each [`Keeper`] that has taken the context off until it says otherwise. A context that was merely asked
+    /// whether its engine answers has none, and is resumed by the scheduler.
     keepers: u8,
 }
 
-/// Who keeps a context off the run list.
+/// What keeps a context off the run list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Keeper {
-    /// Whoever calls for it: a test, or what it stands for.
+    /// A test's call, which stands for one of the OS's reasons.
     System = 1,
     /// The device is without power, or about to be.
     Sleep = 2,
@@ -132,42 +132,30 @@ impl HwContext {
         self.suspend()
     }
 
-    /// `keeper` keeps it off from the next suspension on.
+    /// The next suspension lasts until `keeper` ends it.
     pub(crate) fn keep(&self, keeper: Keeper) {
         self.suspension.lock().keepers |= keeper as u8;
     }
 
-    /// Returns whether somebody [keeps it off](Self::keep_off).
+    /// Returns whether a [`Keeper`] keeps the context off.
     pub(crate) fn is_kept_off(&self) -> bool {
         self.suspension.lock().keepers != 0
     }
 
-    /// `keeper` does not keep it off any more: it runs on where nobody else does. As for [`resume`](Self::resume).
+    /// The context runs on as far as `keeper` is concerned. As for [`resume`](Self::resume).
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn let_on(&self, keeper: Keeper) {
-        let is_kept = {
-            let mut suspension = self.suspension.lock();
-            suspension.keepers &= !(keeper as u8);
-            suspension.keepers != 0
-        };
-        if !is_kept {
-            self.resume();
-        }
+        self.suspension.lock().keepers &= !(keeper as u8);
+        self.resume();
     }
 
     /// [`let_on`](Self::let_on), also where the driver has yet to acknowledge the suspension.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn let_on_early(&self, keeper: Keeper) {
-        let is_kept = {
-            let mut suspension = self.suspension.lock();
-            suspension.keepers &= !(keeper as u8);
-            suspension.keepers != 0
-        };
-        if !is_kept {
-            self.resume_early();
-        }
+        self.suspension.lock().keepers &= !(keeper as u8);
+        self.resume_early();
     }
 
     /// Asks the driver, whatever it was asked before.
@@ -207,8 +195,8 @@ impl HwContext {
         }
     }
 
-    /// Lets the driver schedule it again, unless somebody [keeps it off](Self::keep_off). The caller
-    /// [holds](Self::hold) a context that another thread may destroy.
+    /// Lets the driver schedule the context again, unless a [`Keeper`] keeps it off. The caller [holds](Self::hold) a
+    /// context that another thread may destroy.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn resume(&self) {

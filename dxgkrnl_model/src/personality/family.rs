@@ -252,7 +252,7 @@ readings! {
         test_signing = false;
     "childless-asked", "a driver without children is asked for them all the same",
         "none: starts of render-only drivers were seen without the question":
-        asks_no_children = true;
+        asks_the_childless = true;
 }
 
 /// Which member of the family is played.

@@ -269,7 +269,7 @@ impl VidSch {
                 let Some(buffer) = self.next_paging(&system, node.ordinal) else { break };
                 let context = buffer.companion.clone().unwrap_or_else(|| system.clone());
                 if let Err(Load::Paging(buffer)) = node.packet.submit(adapter, &context, Load::Paging(buffer)) {
-                    self.return_paging(adapter, buffer);
+                    self.return_paging(buffer);
                 }
             }
         }

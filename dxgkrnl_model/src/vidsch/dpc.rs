@@ -158,21 +158,35 @@ fn end(adapter: &Adapter, packets: &[Packet]) {
     }
 }
 
+/// Gives the places of paging buffers to them in the opposite order.
+fn swap_places(packets: &mut [Packet]) {
+    let mut buffers: Vec<_> = packets
+        .iter_mut()
+        .filter_map(|packet| match &mut packet.load {
+            Load::Paging(buffer) => Some(buffer),
+            Load::Command(_) => None,
+        })
+        .collect();
+    let numbers: Vec<_> = buffers.iter().rev().map(|buffer| buffer.number).collect();
+    buffers.iter_mut().zip(numbers).for_each(|(buffer, number)| buffer.number = number);
+}
+
 /// Queues buffers that the driver gave back, the oldest first again; for a preemption or behind the reset of an engine.
 /// Paging buffers keep their ids.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 pub(crate) fn give_back(adapter: &Arc<Adapter>, packets: Vec<Packet>, preempted: bool) {
     let mut packets = packets;
-    if !adapter.personality().departs(Departure::ReversesPaging) {
-        packets.reverse();
+    if adapter.personality().departs(Departure::ReversesPaging) {
+        swap_places(&mut packets);
     }
+    packets.reverse();
     for packet in packets {
         match packet.load {
             Load::Paging(mut buffer) => {
                 buffer.id = Some(packet.id);
                 buffer.again |= preempted;
-                adapter.scheduler.return_paging(adapter, buffer);
+                adapter.scheduler.return_paging(buffer);
             }
             Load::Command(mut submission) => {
                 submission.again |= preempted;

@@ -126,7 +126,7 @@ fn lost() -> [Mutant; 4] {
 /// Answers that one Windows dislikes and another takes, and such as only some drivers owe.
 fn answers() -> [Mutant; 5] {
     [
-        Mutant { windows: |personality| personality.asks_no_children = true, ..on("caps-children", Stage::Start) },
+        Mutant { windows: |personality| personality.asks_the_childless = true, ..on("caps-children", Stage::Start) },
         Mutant {
             rule: Some("DXG-CAPS-PAGING-NODE"),
             windows: |personality| personality.copy_node_demanded = true,

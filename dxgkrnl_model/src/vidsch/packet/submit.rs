@@ -109,7 +109,6 @@ impl PacketNode {
         }
         // A reset that another thread made may have given back what stands before it, and have ended its id.
         if let Load::Paging(buffer) = &load
-            && !adapter.personality().departs(Departure::ReversesPaging)
             && adapter.scheduler.has_paging_before(buffer.number, self.ordinal, context)
         {
             return None;
