@@ -8,6 +8,8 @@ use std::process::{Command, Output, Stdio};
 /// What is said where Wine is not there.
 const ABSENT: &str = "Wine is not there: it comes with Debian's packages wine and wine64 (apt-get install wine wine64; \
                       ./x installs them)";
+/// What runs Wine's programs.
+const TIMEOUT: &str = "timeout, which runs Wine";
 /// Seconds for one of Wine's programs.
 pub(super) const LIMIT: &str = "600";
 /// What Wine tells of itself: text of DbgPrint, errors, and which kernel routines are stubs.
@@ -64,12 +66,13 @@ impl Wine {
             let before = self.said().len();
             std::fs::create_dir_all(root).with_context(|| format!("cannot write into {}", root.display()))?;
             self.serve();
-            self.output_once("wineboot", &["-i"])?;
+            // Wine's services have this standard output as long as they run, and a pipe would not end before.
+            self.command("wineboot").arg("-i").stdout(Stdio::null()).status().context(TIMEOUT)?;
             if !self.had_stillbirth(before) || attempt == ATTEMPTS {
                 break;
             }
         }
-        ensure!(root.join("system.reg").exists(), "wineboot -i has made no prefix in {}", root.display());
+        ensure!(root.join("drive_c/windows").is_dir(), "wineboot -i has made no prefix in {}", root.display());
         Ok(())
     }
 
@@ -81,7 +84,7 @@ impl Wine {
         let mut attempt = 1;
         loop {
             let before = self.said().len();
-            let output = self.output_once(program, arguments)?;
+            let output = self.command(program).args(arguments).output().context(TIMEOUT)?;
             if output.status.success() || attempt == ATTEMPTS || !self.had_stillbirth(before) {
                 return Ok(output);
             }
@@ -89,12 +92,12 @@ impl Wine {
         }
     }
 
-    fn output_once(&self, program: &str, arguments: &[&str]) -> Result<Output> {
+    fn command(&self, program: &str) -> Command {
         let mut command = Command::new("timeout");
         let log = File::options().append(true).open(&self.log).map_or_else(|_| Stdio::null(), Stdio::from);
-        command.args(["--kill-after=10", LIMIT, program]).args(arguments).stdin(Stdio::null()).stderr(log);
+        command.args(["--kill-after=10", LIMIT, program]).stdin(Stdio::null()).stderr(log);
         self.environment(&mut command);
-        command.output().context("timeout, which runs Wine")
+        command
     }
 
     /// Returns whether Wine has said behind `before` bytes of its log that a process did not come to life.

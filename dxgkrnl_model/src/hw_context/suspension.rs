@@ -24,8 +24,8 @@ pub(super) struct Suspension {
     /// before it came.
     superseded: Vec<u64>,
     suspended: bool,
-    /// A bit for each [`Keeper`] that has taken the context off until it says otherwise. A context that was merely asked
-    /// whether its engine answers has none, and is resumed by the scheduler.
+    /// A bit for each [`Keeper`] that has taken the context off until it says otherwise. A context that was merely
+    /// asked whether its engine answers has none, and is resumed by the scheduler.
     keepers: u8,
 }
 
