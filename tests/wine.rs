@@ -98,8 +98,9 @@ impl OwnWine {
 
 /// Packages, and a prefix that has a copy of one of them at `C:\package`.
 struct Scene {
-    folder: tempfile::TempDir,
+    // Wine ends before its folder is gone, without which it would not find its processes.
     wine: OwnWine,
+    folder: tempfile::TempDir,
 }
 
 impl Scene {
@@ -110,7 +111,7 @@ impl Scene {
         let certificate = Certificate::of(&folder.path().join("certificate")).expect("a certificate");
         make(&images, folder.path(), date(2026, 3, 9), &certificate).expect("the packages");
         let wine = OwnWine::new(folder.path());
-        Self { folder, wine }
+        Self { wine, folder }
     }
 
     /// Puts a form's package to `C:\package`, its INF changed by `change` behind what Wine lacks.

@@ -8,8 +8,6 @@ use std::process::{Command, Output, Stdio};
 /// What is said where Wine is not there.
 const ABSENT: &str = "Wine is not there: it comes with Debian's packages wine and wine64 (apt-get install wine wine64; \
                       ./x installs them)";
-/// What runs Wine's programs.
-const TIMEOUT: &str = "timeout, which runs Wine";
 /// Seconds for one of Wine's programs.
 pub(super) const LIMIT: &str = "600";
 /// What Wine tells of itself: text of DbgPrint, errors, and which kernel routines are stubs.
@@ -66,8 +64,7 @@ impl Wine {
             let before = self.said().len();
             std::fs::create_dir_all(root).with_context(|| format!("cannot write into {}", root.display()))?;
             self.serve();
-            // Wine's services have this standard output as long as they run, and a pipe would not end before.
-            self.command("wineboot").arg("-i").stdout(Stdio::null()).status().context(TIMEOUT)?;
+            self.output_once("wineboot", &["-i"])?;
             if !self.had_stillbirth(before) || attempt == ATTEMPTS {
                 break;
             }
@@ -84,7 +81,7 @@ impl Wine {
         let mut attempt = 1;
         loop {
             let before = self.said().len();
-            let output = self.command(program).args(arguments).output().context(TIMEOUT)?;
+            let output = self.output_once(program, arguments)?;
             if output.status.success() || attempt == ATTEMPTS || !self.had_stillbirth(before) {
                 return Ok(output);
             }
@@ -92,12 +89,18 @@ impl Wine {
         }
     }
 
-    fn command(&self, program: &str) -> Command {
+    /// The program's standard output is a file: Wine's services, which it may start, have it as long as they run, and a
+    /// pipe would not end before.
+    fn output_once(&self, program: &str, arguments: &[&str]) -> Result<Output> {
         let mut command = Command::new("timeout");
         let log = File::options().append(true).open(&self.log).map_or_else(|_| Stdio::null(), Stdio::from);
-        command.args(["--kill-after=10", LIMIT, program]).stdin(Stdio::null()).stderr(log);
+        let printed = self.log.with_extension("out");
+        let cannot = || format!("cannot write {}", printed.display());
+        command.args(["--kill-after=10", LIMIT, program]).args(arguments).stdin(Stdio::null()).stderr(log);
         self.environment(&mut command);
-        command
+        let status = command.stdout(File::create(&printed).with_context(cannot)?).status();
+        let status = status.context("timeout, which runs Wine")?;
+        Ok(Output { status, stdout: std::fs::read(&printed).with_context(cannot)?, stderr: Vec::new() })
     }
 
     /// Returns whether Wine has said behind `before` bytes of its log that a process did not come to life.
