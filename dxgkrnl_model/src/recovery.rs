@@ -420,11 +420,11 @@ fn probe(adapter: &Arc<Adapter>, context: &Arc<HwContext>, now: Ticks) {
 /// engine after another: a reset may take seconds, in which others acknowledge or their engine is reset as well.
 fn judge_probes(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ticks)) {
     loop {
-        resume_acknowledged(adapter);
+        resume_acknowledged(adapter, &[]);
         let now = adapter.kernel().now();
         let late: Vec<_> = {
             let probes = adapter.tdr.probes.lock();
-            let late = probes.iter().filter(|probe| now >= probe.since + delay);
+            let late = probes.iter().filter(|probe| now >= probe.since + delay && probe.context.is_suspending());
             late.map(|probe| probe.context.clone()).collect()
         };
         let Some(node) = late.iter().map(|context| context.node()).find(|node| !adapter.tdr.is_resetting(*node)) else {
@@ -439,10 +439,15 @@ fn judge_probes(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ticks)
     }
 }
 
-/// Takes the probes of contexts that acknowledged, or are gone, off the list; the former run on.
-fn resume_acknowledged(adapter: &Arc<Adapter>) {
+/// Takes the probes of contexts that acknowledged, or are gone, off the list; the former run on. Those of the nodes
+/// `but` stay.
+fn resume_acknowledged(adapter: &Arc<Adapter>, but: &[u32]) {
     let probes = std::mem::take(&mut *adapter.tdr.probes.lock());
     for probe in probes {
+        if but.contains(&probe.context.node()) {
+            adapter.tdr.probes.lock().push(probe);
+            continue;
+        }
         if !probe.context.is_alive() || probe.context.device().usable().is_err() {
             continue;
         }
@@ -450,7 +455,11 @@ fn resume_acknowledged(adapter: &Arc<Adapter>) {
             adapter.tdr.probes.lock().push(probe);
             continue;
         }
-        let _held = probe.context.hold();
+        // The thread that ends the context may wait for a reset in which this is called.
+        let Some(_held) = probe.context.hold_now() else {
+            adapter.tdr.probes.lock().push(probe);
+            continue;
+        };
         if probe.context.is_alive() {
             adapter.tdr.innocent_probes.fetch_add(1, Ordering::Relaxed);
             probe.context.resume();
@@ -476,7 +485,7 @@ pub(crate) fn pass(adapter: &Adapter, gate: Option<&Gate>) {
 }
 
 /// Between two steps of the reset of an engine, on whatever thread that is: where it is the scheduler's worker, other
-/// nodes get their work, also while the reset stops at a gate. `but`: the node that is reset, and those that it takes
+/// nodes get their work, and contexts there that were probed run on, also while the reset stops at a gate. `but`: the node that is reset, and those that it takes
 /// along, which get nothing.
 ///
 /// Source: article tdr-changes-in-windows-8: each node is scheduled by itself, and the interrupts of the engine that
@@ -484,6 +493,7 @@ pub(crate) fn pass(adapter: &Adapter, gate: Option<&Gate>) {
 fn between(adapter: &Arc<Adapter>, but: &[u32], gate: Option<&Gate>) {
     let beside = || {
         if watchdog::is_worker() {
+            resume_acknowledged(adapter, but);
             adapter.scheduler.pump_beside(adapter, but);
         }
     };

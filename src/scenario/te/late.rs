@@ -104,11 +104,8 @@ pub(super) fn others_count(stage: &Stage) -> Played {
         run.begins(scene)?;
         scene.until("the preparation", || Ok(gate.came() == 1))?;
         run.end()?;
-        // Below rung 3 the thread that prepares the reset signals the fence, and hands in the end of a list. Of
-        // hardware queues without doorbells the signal comes behind the reset.
-        if matches!(stage.rung(), 0 | 3) {
-            scene.until("the wake", || Ok(waiting.is_set(&works)))?;
-        }
+        // Below rung 3 the thread that prepares the reset signals the fence, and hands in the end of a list.
+        scene.until("the wake", || Ok(waiting.is_set(&works)))?;
         if packet_nodes(stage).contains(&other) {
             scene.until("the report of a packet beside it", || Ok(is_reported(scene, other)))?;
         }
