@@ -71,16 +71,21 @@ fn of_native(case: &Scenario) -> (String, Stage) {
     (what, stage)
 }
 
-/// The reading that a case is played under, of those that seeds draw: one that the case's id alone chooses, so that it
-/// stays when cases are added, or the next one under which the case can be played; `None` if it can be under none.
+/// The reading that a case is played under, of those that seeds draw; `None` if it can be under none. The names of both
+/// alone choose it: it stays when cases are added, and when readings are, unless a new one comes first.
 fn reading_of(case: &Scenario) -> Option<usize> {
-    let drawn: Vec<_> = (0..READINGS.len()).filter(|at| READINGS[*at].drawn).collect();
-    // FNV-1a, of 32 bits.
-    let hash = case.id.bytes().fold(0x811C_9DC5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let native = Stage::new(Form::Native, 1);
     let playable = |at: &usize| !native.clone().with_windows(Windows::Reading(*at)).is_pointless(case.id);
-    // CAST: below the number of readings.
-    drawn.iter().copied().cycle().skip(hash as usize % drawn.len()).take(drawn.len()).find(playable)
+    let drawn = (0..READINGS.len()).filter(|at| READINGS[*at].drawn);
+    drawn.filter(playable).max_by_key(|at| chance(case.id, READINGS[*at].name))
+}
+
+/// A number that two names give: FNV-1a, and a step that spreads what differs in few bits.
+fn chance(one: &str, other: &str) -> u64 {
+    let bytes = one.bytes().chain([b' ']).chain(other.bytes());
+    let hash =
+        bytes.fold(0xCBF2_9CE4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3));
+    (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 /// Seeds of the demo.

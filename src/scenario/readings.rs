@@ -97,6 +97,7 @@ const EXCEPTIONS: &[Exception] = &[
     ("copy-node-pages", "it plays both ways itself", &["ST-71"]),
     ("refusals-end-start", "it refuses such queries under both readings", &["ST-54"]),
     ("refusals-end-start", "its compute-only driver must refuse such queries", &["ST-62", "ST-69"]),
+    ("affinity-passed", "it plays both ways itself", &["TE-32"]),
     ("kernel-progress-monitored", "they are about native progress fences of kernel-mode queues", &["WS-24", "MF-09", "CL-14"]),
     ("no-test-signing", "it plays both ways itself", &["BI-20"]),
     ("no-test-signing", "it counts kernel-mode testing among the features", &["ST-53"]),

@@ -1,6 +1,7 @@
 //! SIGKILL: the process is suspended, disconnected, destroyed, and its neighbour runs on.
 
 use super::{Held, Neighbour, setup};
+use crate::scenario::te::in_time::in_time;
 use crate::scenario::{Played, Stage, same};
 use anyhow::{Context, Result, ensure};
 use std::os::unix::process::ExitStatusExt;
@@ -40,15 +41,20 @@ pub(super) fn busy(stage: &Stage) -> Played {
 }
 
 pub(super) fn hung(stage: &Stage) -> Played {
-    stage.play(setup().quick_tdr().resets(1), |scene| {
-        let mut neighbour = Neighbour::new(scene, 1)?;
-        let client = scene.world.separate("hang")?;
-        client.expect("hung")?;
-        neighbour.job(scene)?;
-        client.kill();
-        neighbour.job(scene)?;
-        Neighbour::new(scene, 0)?.job(scene)
-    })
+    // The neighbour's work, and the paging before it, is shorter than TdrDelay.
+    in_time(
+        stage,
+        || setup().quick_tdr().resets(1),
+        |scene, _| {
+            let mut neighbour = Neighbour::new(scene, 1)?;
+            let client = scene.world.separate("hang")?;
+            client.expect("hung")?;
+            neighbour.job(scene)?;
+            client.kill();
+            neighbour.job(scene)?;
+            Neighbour::new(scene, 0)?.job(scene)
+        },
+    )
 }
 
 /// An ended client is gone after so long at most, on a machine that is busy with other things.
