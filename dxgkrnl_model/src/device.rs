@@ -2,8 +2,9 @@
 //!
 //! Chosen: a device in an error state accepts nothing but destruction and questions; thunks answer
 //! STATUS_DEVICE_REMOVED. Its native fences are signalled for ever ("AlwaysSignaled"), so that no thread or queue waits
-//! for what will not come; monitored fences that it made stay as they are, and waits of its own threads on them end
-//! with that status.
+//! for what will not come; monitored fences that it made get the largest value, but for those with
+//! NoSignalMaxValueOnTdr, and waits of its own threads on them end with that status. What its lists have left, signals
+//! among it, is not carried out.
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};

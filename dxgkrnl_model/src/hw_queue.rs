@@ -433,9 +433,9 @@ impl HwQueue {
         });
         if !status.is_success() {
             self.flights.lock().retain(|flight| flight.progress != submission.progress);
-            self.commands.completed(adapter.kernel());
             // Perhaps between two steps of another node's reset.
             self.context.device().fail_later(DeviceState::DmaFault);
+            self.commands.lost(adapter.kernel());
         }
     }
 

@@ -424,9 +424,10 @@ fn judge_probes(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ticks)
         let now = adapter.kernel().now();
         let late: Vec<_> = {
             let probes = adapter.tdr.probes.lock();
-            let late = probes.iter().filter(|probe| now >= probe.since + delay && probe.context.is_suspending());
+            let late = probes.iter().filter(|probe| now >= probe.since + delay);
             late.map(|probe| probe.context.clone()).collect()
         };
+        let late: Vec<_> = late.into_iter().filter(|context| context.is_suspending()).collect();
         let Some(node) = late.iter().map(|context| context.node()).find(|node| !adapter.tdr.is_resetting(*node)) else {
             break;
         };

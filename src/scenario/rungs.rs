@@ -38,7 +38,7 @@ const NEEDS: &[Need] = &[
         "TE-30", "TE-31", "TE-41", "TE-42", "TE-12", "TE-26", "TE-27", "TE-33", "TE-34", "TE-35", "TE-36", "TE-43",
         "TE-66", "TE-50", "TE-51", "TE-52", "TE-53", "TE-71", "TE-72", "TE-73", "TE-74", "TE-76", "TE-78", "TE-79",
         "TE-81", "TE-83", "TE-84", "TE-85", "TE-86", "TE-93", "TE-94", "TE-95",
-        "TE-96", "TE-97", "TE-98", "TE-99", "TE-100", "TE-101", "TE-105", "TE-106",
+        "TE-96", "TE-97", "TE-98", "TE-99", "TE-100", "TE-101", "TE-105", "TE-106", "TE-108",
     ]),
     (0, "it resets the adapter, which every rung has", &[
         "TA-01", "TA-03", "TA-04", "TA-06", "TA-07", "TA-08", "TA-10", "TA-11", "TA-12", "TA-13", "TE-45", "TE-75",
@@ -56,7 +56,7 @@ const NEEDS: &[Need] = &[
     ]),
     (1, "it makes hardware queues, or contexts for them", &[
         "TE-14", "TE-15", "TE-16", "TE-44", "TE-46", "TE-47", "TE-80", "TE-82", "TE-90", "TE-91",
-        "TE-92", "TE-102", "TE-103", "TE-104", "TE-107",
+        "TE-92", "TE-102", "TE-103", "TE-104", "TE-107", "TE-109",
         "DB-15", "DB-50", "MF-12", "MF-17", "MF-18", "CL-04", "CL-05", "CL-16", "CL-19", "BI-51", "BI-44",
         "DB-56", "DB-57", "DB-58", "DB-59", "DB-60",
     ]),

@@ -27,6 +27,8 @@
 //! | `te/replaced.rs` | memory that runs out where a node gets another engine |
 //! | `te/private.rs` | private data of packets that come back |
 //! | `te/policed.rs` | long packets while each call is timed |
+//! | `te/behind.rs` | what stands behind a packet that is lost |
+//! | `te/unasked.rs` | an engine of which another context is taken off |
 //! | `te/snapshot.rs` | what waits for the device's level in a recovery |
 //! | `te/amid.rs` | hangs while the OS does something else |
 //! | `te/owed.rs` | the answer to a preemption that is owed while the device loses its power |
@@ -39,6 +41,7 @@
 mod alone;
 mod amid;
 mod answers;
+mod behind;
 mod blame;
 mod blob;
 mod cancelled;
@@ -69,6 +72,7 @@ mod snapshot;
 mod stopped;
 pub(super) mod storm;
 mod unaffected;
+mod unasked;
 mod unsaid;
 mod wrong;
 

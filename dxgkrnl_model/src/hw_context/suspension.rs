@@ -238,10 +238,11 @@ impl HwContext {
         self.invalidated.load(Ordering::Acquire)
     }
 
-    /// A reset has ended it.
-    pub(crate) fn invalidate(&self) {
+    /// A reset has ended it. `late`: the driver did not name it, and may acknowledge its suspension still.
+    pub(crate) fn invalidate(&self, late: bool) {
         self.invalidated.store(true, Ordering::Release);
         let mut suspension = self.suspension.lock();
-        suspension.awaited = None;
+        let owed = suspension.awaited.take();
+        suspension.superseded.extend(owed.filter(|_| late));
     }
 }

@@ -20,7 +20,9 @@ use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
 use crate::memory::lost::{self, Loss};
+use crate::personality::Departure;
 use crate::rules::tdr::{TDR_ADAPTER, TDR_DDI_DELAY, TDR_LIMIT};
+use crate::sync::Admission;
 use crate::vidsch::dpc::{give_back, hear};
 use crate::vidsch::packet::Packet;
 
@@ -28,17 +30,32 @@ use crate::vidsch::packet::Packet;
 ///
 /// IRQL: PASSIVE_LEVEL; not inside the driver.
 pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
-    let settings = adapter.personality().tdr;
-    let over = || adapter.tdr.adapter_over.load(Ordering::Acquire);
-    let before = over();
-    if matches!(reason, Reason::Promoted) {
-        super::pass(adapter, adapter.personality().gates.promotion.as_ref());
-    }
     let recovers = adapter.tdr.alone(adapter);
-    if matches!(reason, Reason::Promoted) && over() != before {
+    reset(adapter, reason, recovers);
+}
+
+/// How many resets of the adapter are over. In the recovery of an engine, none ends meanwhile.
+pub(super) fn so_far(adapter: &Adapter) -> u64 {
+    adapter.tdr.adapter_over.load(Ordering::Acquire)
+}
+
+/// Resets the adapter since the reset of an engine did not do, which had the recovery alone when so many resets of the
+/// adapter were over.
+///
+/// IRQL: PASSIVE_LEVEL; not inside the driver.
+pub(super) fn run_promoted(adapter: &Arc<Adapter>, known: u64) {
+    super::pass(adapter, adapter.personality().gates.promotion.as_ref());
+    let recovers = adapter.tdr.alone(adapter);
+    if so_far(adapter) != known {
         // The engine that could not be reset was reset with the adapter meanwhile, for another's sake.
         return;
     }
+    let names_none = adapter.personality().departs(Departure::NamesNoPromotion);
+    reset(adapter, if names_none { Reason::NoEngineReset } else { Reason::Promoted }, recovers);
+}
+
+fn reset(adapter: &Arc<Adapter>, reason: Reason, recovers: Admission<'_>) {
+    let settings = adapter.personality().tdr;
     let record = Record::begin(adapter, What::Adapter, reason);
     adapter.tdr.adapter_resets.fetch_add(1, Ordering::Relaxed);
     adapter.shared().counters.tdr();
@@ -77,13 +94,14 @@ pub(crate) fn run(adapter: &Arc<Adapter>, reason: Reason) {
     judge(adapter, "DxgkDdiRestartFromTimeout", restarted);
     record.step(Step::RestartFromTimeout(restarted));
     lost::tables_begin_anew(adapter);
-    drop(alone);
+    // Those that are there now: what a thread makes that is let into the driver begins behind the reset.
     let devices = adapter.devices();
     for device in &devices {
         device.mark_failed(DeviceState::Reset);
     }
+    drop(alone);
     for context in adapter.hw_contexts() {
-        context.invalidate();
+        context.invalidate(false);
     }
     for node in adapter.scheduler.nodes() {
         let (lost, _) = node.packet.thaw(adapter, None);

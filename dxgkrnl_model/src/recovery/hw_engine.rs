@@ -12,7 +12,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nt_model::sched::Ticks;
 use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGKARG_RESETHWENGINE, DXGKARG_RESUMEHWENGINE, ntstatus};
 
 use super::journal::Record;
@@ -29,8 +28,6 @@ use crate::rules::tdr::{TDR_GUILTY, TDR_INVALIDATE};
 
 /// Between the reset of an engine and its resumption: a millisecond.
 const SETTLE: i64 = -10_000;
-/// What was held back during a reset is said so soon behind the resumption: 20 ms.
-const HELD_BACK: Ticks = 200_000;
 
 /// For whose sake the engine of a hardware-scheduled node is reset.
 #[derive(Clone, Copy)]
@@ -115,8 +112,9 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: Late<'_>, reason:
             if let Some(context) = guilty.or(only) {
                 context.device().mark_failed(cut_off);
             }
+            let known = adapter_reset::so_far(adapter);
             drop(alone);
-            adapter_reset::run(adapter, super::packet::promoted(adapter));
+            adapter_reset::run_promoted(adapter, known);
         }
         return;
     }
@@ -158,30 +156,32 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: Late<'_>, reason:
         lost.extend_from_slice(late);
     }
     for context in &lost {
-        context.invalidate();
+        context.invalidate(!named);
         // Where the late ones had let go, what runs began behind that.
         let hung = late.is_empty() || !named || is_among(context, if let_go { late } else { &stuck });
         let state = if hung { cut_off } else { DeviceState::Reset };
         context.device().mark_failed(state);
     }
     record.step(Step::DevicesLost(distinct(lost.iter().map(|context| context.device()))));
+    let known = adapter_reset::so_far(adapter);
     drop(alone);
     for context in &lost {
         context.device().fail_marked();
     }
     drop(record);
     if !resumed.is_success() && resumed != ntstatus::STATUS_SYSTEM_SHUTDOWN {
-        adapter_reset::run(adapter, super::packet::promoted(adapter));
+        adapter_reset::run_promoted(adapter, known);
     }
 }
 
-/// Returns whether every late context acknowledges its suspension as soon as its engine is resumed: what the engine
-/// said right before its reset waits in the driver until then, and it ran nothing.
+/// Returns whether every late context acknowledges its suspension behind the resumption of its engine: what the engine
+/// said right before its reset waits in the driver until then, and it ran nothing. Only where a driver is wrong does
+/// nothing come, for TdrDelay.
 ///
 /// IRQL: PASSIVE_LEVEL.
 fn have_let_go(adapter: &Adapter, late: &[Arc<HwContext>]) -> bool {
     let kernel = adapter.kernel();
-    let until = Some(kernel.now() + HELD_BACK);
+    let until = Some(kernel.now() + adapter.personality().tdr.delay);
     late.iter()
         .all(|context| context.changed.wait_for(kernel, until, || (!context.is_suspending()).then_some(())).is_some())
 }

@@ -160,8 +160,9 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
         return;
     }
     if departs(Departure::AdapterWithoutEngine) && node.packet.flights().iter().any(Packet::is_paging) {
+        let known = adapter_reset::so_far(adapter);
         drop(recovers);
-        adapter_reset::run(adapter, Reason::Promoted);
+        adapter_reset::run_promoted(adapter, known);
         return;
     }
     adapter.tdr.engine_resets.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
@@ -192,8 +193,9 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
             node.packet.given_back();
         } else if returned != ntstatus::STATUS_SYSTEM_SHUTDOWN {
             blame(node, guilty, cut_off);
+            let known = adapter_reset::so_far(adapter);
             drop(recovers);
-            adapter_reset::run(adapter, promoted(adapter));
+            adapter_reset::run_promoted(adapter, known);
         }
         return;
     }
@@ -206,10 +208,11 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     record.step(Step::InterruptsEnabled);
     let (hit, lost): (Vec<_>, Vec<_>) = lost.into_iter().partition(|packet| packet.is_paging());
     for packet in &lost {
-        packet.end(adapter.kernel(), false);
-        if !departs(Departure::SparesTheAborted) {
+        let is_spared = departs(Departure::SparesTheAborted);
+        if !is_spared {
             packet.context.device().mark_failed(cut_off);
         }
+        packet.end(adapter.kernel(), is_spared);
     }
     let mut owners = Vec::new();
     if !hit.is_empty() {
@@ -230,6 +233,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     }
     node.packet.given_back();
     others.resume_idle();
+    let known = adapter_reset::so_far(adapter);
     drop(recovers);
     for packet in &lost {
         packet.context.device().fail_marked();
@@ -239,19 +243,13 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     }
     drop(record);
     if was_hit {
-        adapter_reset::run(adapter, promoted(adapter));
+        adapter_reset::run_promoted(adapter, known);
     }
     if !departs(Departure::LeavesDependents) {
         others.reset_late(adapter);
     }
     node.packet.changed.notify(adapter.kernel());
     adapter.scheduler.kick(adapter);
-}
-
-/// The reason of an adapter's reset that was an engine's.
-pub(super) fn promoted(adapter: &Adapter) -> Reason {
-    let names_none = adapter.personality().departs(Departure::NamesNoPromotion);
-    if names_none { Reason::NoEngineReset } else { Reason::Promoted }
 }
 
 /// The whole adapter is about to be reset because of this node: the device that hangs is told apart from those that are

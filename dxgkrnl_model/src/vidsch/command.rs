@@ -62,6 +62,7 @@ struct State {
     /// Buffers that are with the driver.
     running: u32,
     waiting: Option<Waiting>,
+    /// The owner is going away or lost: nothing is taken, and nothing of the list carried out.
     closed: bool,
     /// How many buffers are done.
     done: u64,
@@ -137,16 +138,16 @@ impl Commands {
     }
 
     /// Whether nothing is left to do before its owner can be destroyed: nothing is with the driver, and the list is
-    /// empty or held up by a wait.
+    /// empty, held up by a wait, or lost.
     ///
     /// Chosen: a wait that nobody may ever end does not keep its queue alive; it goes, with what is behind it.
     pub(crate) fn is_settled(&self) -> bool {
         let state = self.state.lock();
-        state.running == 0
-            && match &state.waiting {
-                Some((_, wait)) => !wait.is_over(),
-                None => state.list.is_empty(),
-            }
+        let is_held_up = || match &state.waiting {
+            Some((_, wait)) => !wait.is_over(),
+            None => state.list.is_empty(),
+        };
+        state.running == 0 && (state.closed || is_held_up())
     }
 
     /// Waits until everything is done, `over` says that it is over, nothing has been done for `standstill`, or it is
@@ -182,6 +183,12 @@ impl Commands {
             state.done += 1;
         }
         self.changed.notify(kernel);
+    }
+
+    /// A buffer of it is lost: with its device nothing behind it is carried out, and nothing is taken any more.
+    pub(crate) fn lost(&self, kernel: &Machine) {
+        self.state.lock().closed = true;
+        self.completed(kernel);
     }
 
     /// Forgets everything that is not with the driver; nothing is taken any more. The buffers among it.
@@ -242,6 +249,9 @@ impl Commands {
 
     fn step(&self, can_submit: bool) -> Step {
         let mut state = self.state.lock();
+        if state.closed {
+            return Step::Nothing;
+        }
         if let Some((_, wait)) = &state.waiting {
             if !wait.is_over() {
                 return Step::Nothing;

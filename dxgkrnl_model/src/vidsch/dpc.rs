@@ -45,22 +45,21 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
         }
         Notice::Faulted { done, packet, fault, reset } => {
             end(adapter, &done);
-            packet.end(kernel, false);
-            let device = packet.context.device().clone();
+            let device = packet.context.device();
             let state = if fault.is_some() { DeviceState::PageFault } else { DeviceState::DmaFault };
             if let Some(fault) = fault {
                 device.set_fault(fault);
             }
-            adapter.scheduler.defer(adapter, Box::new(move |_| device.fail(state)));
+            device.fail_later(state);
+            packet.end(kernel, false);
             if let Some(reason) = reset {
                 // CAST: a node's number.
                 want_reset(adapter, node as u32, reason);
             }
         }
         Notice::QueueFaulted { context, fault, reset } => {
-            let device = context.device().clone();
-            device.set_fault(fault);
-            adapter.scheduler.defer(adapter, Box::new(move |_| device.fail(DeviceState::PageFault)));
+            context.device().set_fault(fault);
+            context.device().fail_later(DeviceState::PageFault);
             if let Some(reason) = reset {
                 want_reset(adapter, context.node(), reason);
             }

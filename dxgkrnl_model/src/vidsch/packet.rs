@@ -76,11 +76,12 @@ impl Packet {
         matches!(self.load, Load::Paging(_))
     }
 
-    /// It is done, or lost with a reset.
+    /// It is done; or lost, by a fault, a refusal or a reset.
     pub(crate) fn end(&self, kernel: &Machine, done: bool) {
-        match &self.load {
-            Load::Paging(buffer) => buffer.completion.end(kernel, done),
-            Load::Command(_) => self.context.commands().completed(kernel),
+        match (&self.load, done) {
+            (Load::Paging(buffer), _) => buffer.completion.end(kernel, done),
+            (Load::Command(_), true) => self.context.commands().completed(kernel),
+            (Load::Command(_), false) => self.context.commands().lost(kernel),
         }
     }
 }

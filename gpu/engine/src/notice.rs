@@ -61,7 +61,7 @@ pub enum Notice {
         /// `LastCompletedFenceId`.
         completed: u32,
     },
-    /// A packet faulted; the packets after it were dropped.
+    /// A packet faulted; the packets behind it run on.
     PacketFaulted {
         /// `FaultedFenceId`.
         fence: u32,

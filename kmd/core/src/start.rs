@@ -489,8 +489,9 @@ pub fn set_component<P: Platform>(
         if started.gpu.mutation.is(Mutation::CompletesEarly) {
             host.complete_f_state(irql, node);
         }
-        // The engine comes off what it is at, and completes it.
-        started.gpu.ask_preempt(node);
+        // The engine comes off what it is at, where it can, and completes it: no request of the OS that it could owe.
+        started.gpu.ask_rest(node);
+        started.gpu.wake(node);
     } else {
         host.complete_f_state(irql, node);
     }

@@ -4,6 +4,7 @@ use super::spaces::{PAGE, Worker};
 use super::work;
 use crate::decode::decode;
 use crate::scenario::db::{Room, raw, store};
+use crate::scenario::te::Hog;
 use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::{STRANGE_OPERATIONS, StrayEntry};
@@ -28,6 +29,9 @@ pub(super) const CASES: &[Scenario] = &[
         play: added,
     },
 ];
+
+/// The paging node, which takes packets on every rung.
+const PACKETS: u32 = 2;
 
 /// The adapter must have stopped, for a reason that begins so.
 fn stopped(scene: &Scene, reason: &str) -> Played {
@@ -68,6 +72,11 @@ fn impossible_operations(stage: &Stage) -> Played {
                     other_worker.submit(&[store(other_memory.gpu, 2)])?;
                     scene.until("the device's error", || Ok(!room.is_active()?))?;
                     scene.until("the other device's error", || Ok(!other_room.is_active()?))?;
+                    // Nor is anything said of what the driver refuses now.
+                    let refused = raw_of_another(scene)?;
+                    let hog = Hog::new(scene, &refused, &[PACKETS])?;
+                    hog.refused(PACKETS)?;
+                    scene.until("the third device's error", || Ok(!hog.is_active()?))?;
                     same("memory", (raw.load(memory.cpu)?, other.load(other_memory.cpu)?), (1, 0))?;
                     // The next start begins anew.
                     scene.world.os.stop_adapter(scene.adapter());

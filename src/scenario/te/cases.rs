@@ -1,9 +1,9 @@
 //! The cases of group TE.
 
 use super::{
-    alone, amid, answers, blame, blob, cancelled, debug, dependents, failed, faulted, faults, halves, hardware, held,
-    late, long, notices, old, owed, packets, paging, policed, replaced, slips, snapshot, stopped, storm, unaffected,
-    unsaid, wrong,
+    alone, amid, answers, behind, blame, blob, cancelled, debug, dependents, failed, faulted, faults, halves, hardware,
+    held, late, long, notices, old, owed, packets, paging, policed, replaced, slips, snapshot, stopped, storm,
+    unaffected, unasked, unsaid, wrong,
 };
 use crate::scenario::{Scenario, portable};
 
@@ -517,6 +517,18 @@ pub(in crate::scenario) const CASES: &[Scenario] = &[
                 as before",
         source: "DxgkDdiResetHwEngine; TDR changes in Windows 8, failure",
         play: hardware::no_reset,
+    },
+    Scenario {
+        id: "TE-108",
+        title: "a packet is refused, or faults, and the OS is to signal a fence behind it: it does not",
+        source: "DxgkDdiSubmitCommandVirtual; D3DKMT_GETDEVICE_STATE (chosen: a device in error does nothing any more)",
+        play: behind::signals,
+    },
+    Scenario {
+        id: "TE-109",
+        title: "a context is taken off beside a long command buffer of another one: the driver tells of no hang",
+        source: "DXGKARGCB_NOTIFY_INTERRUPT_DATA, GpuEngineTimeout; docs/settings.md, ReportHangs",
+        play: unasked::context,
     },
     Scenario {
         id: "TE-63",

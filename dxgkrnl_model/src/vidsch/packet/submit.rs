@@ -47,10 +47,10 @@ impl PacketNode {
             .rules()
             .check(&SUBMIT_STATUS, refusable, || format!("node {}, fence {id:#x}: {status:?}", self.ordinal));
         if let Some(packet) = self.take(id) {
-            packet.end(adapter.kernel(), false);
             if !packet.is_paging() {
                 context.device().fail_later(crate::device::DeviceState::DmaFault);
             }
+            packet.end(adapter.kernel(), false);
         }
     }
 

@@ -98,7 +98,8 @@ impl<H: Host> Core<H> {
         bump(&node.counters.completions);
         node.trace.push(Event::Complete, fence.into());
         match fault {
-            None if packet.silent => {}
+            // Of what the driver refused the OS knows nothing, neither its end nor a fault.
+            _ if packet.silent => {}
             None => self.reports.notify(gpu, node, Notice::PacketCompleted { fence }),
             Some(fault) => {
                 bump(&node.counters.faults);

@@ -430,7 +430,9 @@ impl<H: Host> Core<H> {
             if bits & (attention::SUSPEND | attention::PREEMPT) != 0 && leaves {
                 return Ok(Some(Outcome::Preempted));
             }
-            if bits & (attention::SUSPEND | attention::PREEMPT) != 0 {
+            // A suspension may be that of another context, which the running one does not keep from being off.
+            let is_suspended = || job.queue.is_some_and(|queue| !queue.context.is_runnable());
+            if bits & attention::PREEMPT != 0 || (bits & attention::SUSPEND != 0 && is_suspended()) {
                 node.board.place(&line(gpu, job, exec, 0), true);
                 self.say_stuck(gpu, node);
             }

@@ -79,8 +79,11 @@ fn paging_buffers_complete_without_running_and_other_packets_fault() {
     let store = packet::Store { address: m.va.0, value: 1 }.to_packet();
     let user = packet_of(&mut rig, 2, false, &[store]);
     let empty = packet_of(&mut rig, 3, true, &[]);
+    // What the driver refused, which the OS has forgotten.
+    let mut refused = packet_of(&mut rig, 4, false, &[]);
+    refused.silent = true;
     rig.gpu.halt();
-    for packet in [paging, user, empty] {
+    for packet in [paging, user, empty, refused] {
         rig.gpu.nodes[2].packets.with(|queue| queue.submit(packet, &rig.gpu.mutation)).unwrap();
     }
     rig.gpu.wake(2);
@@ -90,7 +93,7 @@ fn paging_buffers_complete_without_running_and_other_packets_fault() {
         (&reported[0], &reported[2]),
         (&Notice::PacketCompleted { fence: 1 }, &Notice::PacketCompleted { fence: 3 })
     );
-    assert!(is_stopped(&reported[1]), "{reported:?}");
+    assert!(is_stopped(&reported[1]) && reported.len() == 3, "{reported:?}");
     assert_eq!(rig.entry(table, pte::index(m.va, 0)).load(Ordering::SeqCst), entry);
     assert_eq!(m.read(0), 0);
 }

@@ -271,6 +271,35 @@ fn an_engine_that_cannot_rest_does_not_hang() {
     assert_eq!(rig.drain(), []);
 }
 
+/// The OS takes another context off, which is off at once: what runs was asked nothing, and is no hang.
+#[test]
+fn an_engine_that_another_context_leaves_does_not_hang() {
+    let mut rig = Rig::without_preemption();
+    let gpu = rig.gpu.clone();
+    gpu.hang_after.store(1, Ordering::Relaxed);
+    let (mut q, other) = (rig.queue(0, 0), rig.context(0));
+    let to = rig.map(1, false).va;
+    let jump = endless(&mut rig, to);
+    q.submit(&[jump]);
+    std::thread::scope(|s| {
+        s.spawn(|| while rig.engines[0].step() != Step::Held {});
+        let runs_for = |times| {
+            let end = gpu.nodes[0].counters.read().indirects + times;
+            while gpu.nodes[0].counters.read().indirects < end {
+                std::thread::yield_now();
+            }
+        };
+        runs_for(1_000);
+        gpu.suspend(&other, 5);
+        while gpu.nodes[0].mailbox.is_empty() {
+            std::thread::yield_now();
+        }
+        runs_for(20_000);
+        gpu.command(0, Control::Hold);
+    });
+    assert_eq!(rig.drain(), [(0, Notice::ContextSuspended { context: other.slot, fence: 5 })]);
+}
+
 /// An operation writes, by another address of the same page, the ring that it lies in.
 #[test]
 fn a_ring_written_by_another_address() {
