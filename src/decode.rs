@@ -27,6 +27,8 @@ const HEADER: usize = 8 + 8 + 6 * 8;
 const MOST: usize = 4096;
 /// The number in [`WHY`] of a blob without a node that timed out.
 const WHY_NONE: u64 = 4;
+/// And where its engine does not answer.
+const WHY_ENGINE: u64 = 3;
 /// Types of recoveries (`DXGK_TDR_TYPE`), by number.
 const TYPES: [&str; 14] = [
     "none was said",
@@ -80,7 +82,7 @@ pub fn decode(blob: &[u8]) -> Result<Decoded> {
         end += 8 + there * 8;
         missing += section.missing * 8;
         tell(&section, &mut text)?;
-        if section.kind == kind::GUILTY && section.word(0) == WHY_NONE {
+        if section.kind == kind::GUILTY && [WHY_ENGINE, WHY_NONE].contains(&section.word(0)) {
             tell_who_answers_not(rest, &mut text);
         }
     }
@@ -157,7 +159,7 @@ fn length(bytes: &[u8]) -> Option<usize> {
     (length >= HEADER).then_some(length)
 }
 
-/// Where no node timed out, the whole adapter did: for the sake of engines that answer no more, if there are any.
+/// An adapter's reset names no node: the engines that answer no more, if there are any.
 fn tell_who_answers_not(rest: &[u8], text: &mut Text) {
     let nodes = sections(rest).filter(|section| section.kind == kind::NODE && section.word(3) == 1);
     for node in nodes {
@@ -439,10 +441,12 @@ mod tests {
         assert!(decode(blob).is_ok());
     }
 
-    /// The adapter is reset since an engine does not answer: no node timed out, and the blob says which one it is.
+    /// The adapter is reset since an engine does not answer: the OS names no node, and the blob says which one it is.
     #[test]
-    fn engines_that_answer_no_more_are_named_where_no_node_timed_out() {
-        assert_eq!(WHY[usize::try_from(WHY_NONE).unwrap()], "no node timed out");
+    fn engines_that_answer_no_more_are_named_where_no_node_is() {
+        let why = |number| WHY[usize::try_from(number).unwrap()];
+        assert_eq!(why(WHY_NONE), "the OS names no node, and each engine answers");
+        assert_eq!(why(WHY_ENGINE), "the engine stopped answering");
         let told = |why, wedged| {
             let mut buffer = [0; 512];
             let mut writer = Writer::new(&mut buffer);
@@ -452,8 +456,8 @@ mod tests {
             writer.section(kind::NODE, 10, [1, 0, 0, wedged, 0, 0, 0, 0, 0, 0]);
             decode(&buffer).unwrap().text
         };
-        let named = "guilty                  no node timed out\n  answers no more       node 1\n";
-        assert!(told(WHY_NONE, 1).contains(named), "{}", told(WHY_NONE, 1));
+        let named = "guilty                  the engine stopped answering\n  answers no more       node 1\n";
+        assert!(told(WHY_ENGINE, 1).contains(named), "{}", told(WHY_ENGINE, 1));
         assert!(!told(WHY_NONE, 0).contains("answers no more"));
         assert!(!told(0, 1).contains("answers no more"));
     }

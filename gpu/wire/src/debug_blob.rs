@@ -35,7 +35,7 @@ pub const WHY: [&str; 5] = [
     "runs, and comes off when it is asked to",
     "runs, was asked to come off, and cannot",
     "the engine stopped answering",
-    "no node timed out",
+    "the OS names no node, and each engine answers",
 ];
 /// What a [`Line`] is about, by number.
 pub const STREAMS: [&str; 3] = ["nothing", "a queue", "a packet"];

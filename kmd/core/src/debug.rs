@@ -49,7 +49,7 @@ pub fn collect<P: Platform>(started: &Started<P>, about: &About, buffer: &mut [u
     // CAST: a small enumerator; a handful of nodes.
     let (rung, nodes) = (started.plan.rung as u64, gpu.nodes.len() as u64);
     blob.section(kind::HEAD, 6, [about.reason.into(), about.kind.into(), node, halted, rung, nodes]);
-    let [why, context, value] = guilty(gpu, about.node);
+    let [why, context, value] = guilty(gpu, about.node.or_else(|| stuck(gpu, about)));
     blob.section(kind::GUILTY, 3, [why, context, value]);
     for ordinal in 0..gpu.nodes.len() {
         node_state(started, ordinal, &mut blob);
@@ -178,6 +178,22 @@ fn fences<P: Platform>(gpu: &Gpu<P>, blob: &mut Writer<'_>) {
         // CAST: some words.
         blob.section(kind::FENCE, FENCE as u32, FenceState { fence, ..state }.words());
     }
+}
+
+/// Bug checks of timeouts: of the adapter that did not recover, that did, of an engine.
+/// Source: *TDR debuggability improvements*; bug check code reference, 0x116, 0x117, 0x141.
+const TIMEOUTS: [u32; 3] = [0x116, 0x117, 0x141];
+
+/// Of a timeout of which the OS names no node (it does so in `DxgkDdiCollectDbgInfo2` alone): the first whose engine
+/// does not answer, or else does not come off what it runs.
+fn stuck<P: Platform>(gpu: &Gpu<P>, about: &About) -> Option<NodeOrdinal> {
+    if !TIMEOUTS.contains(&about.reason) {
+        return None;
+    }
+    let wedged = gpu.nodes.iter().position(|node| node.is_wedged());
+    let found = wedged.or_else(|| gpu.nodes.iter().position(|node| node.board.now().1))?;
+    // CAST: a handful of nodes.
+    Some(NodeOrdinal(found as u32))
 }
 
 /// Why the driver takes which context for the one that timed out ([`gpu_wire::debug_blob::WHY`]), the context, and what

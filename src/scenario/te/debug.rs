@@ -210,6 +210,7 @@ pub(super) fn guilty(stage: &Stage) -> Played {
         }
         Ok(())
     })?;
+    without_a_node(stage, node).context("the older function, which names no node")?;
     packets_of(stage, node).context("what is said of packets")?;
     payloads_of_timeouts(stage, node).context("what the driver is told")?;
     if stage.rung() == 0 {
@@ -228,6 +229,29 @@ pub(super) fn guilty(stage: &Stage) -> Played {
         let next = u64::from_str_radix(next.context("no place in a command buffer")?, 16)?;
         ensure!(run.contains(&next), "the next packet is at {next:#x}, the loop in {run:#x?}");
         Ok(())
+    })
+}
+
+/// A packet hangs: asked about a timeout without being told of which node, the driver finds the engine by itself, and
+/// of what is no timeout it blames nobody.
+fn without_a_node(stage: &Stage, node: u32) -> Played {
+    let gate = Gate::default();
+    let setup = stubborn().resets(1).windows(|windows| windows.gates.reset = Some(gate.clone()));
+    stage.play(setup, |scene| {
+        let raw = client(scene, "hangs")?;
+        let hog = Hog::new(scene, &raw, &[node])?;
+        hog.spin(node, 0)?;
+        scene.until("the preparation of the reset", || Ok(gate.came() == 1))?;
+        let cannot = "guilty                  runs, was asked to come off, and cannot";
+        let nobody = "guilty                  the OS names no node, and each engine answers";
+        for (reason, line) in [(0x141, cannot), (0x117, cannot), (0x119, nobody)] {
+            let mut asked = DebugQuestion { older: true, ..question(reason, 0x4000) };
+            let (_, bytes) = scene.world.os.ask_for_debug_info(scene.adapter(), &mut asked);
+            let text = decode(&bytes)?.text;
+            ensure!(text.contains(line), "no '{line}' for {reason:#x} in\n{text}");
+        }
+        gate.open(true);
+        is_lost(scene, &hog)
     })
 }
 
