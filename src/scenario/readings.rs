@@ -101,6 +101,7 @@ const EXCEPTIONS: &[Exception] = &[
     ("kernel-progress-monitored", "they are about native progress fences of kernel-mode queues", &["WS-24", "MF-09", "CL-14"]),
     ("no-test-signing", "it plays both ways itself", &["BI-20"]),
     ("no-test-signing", "it counts kernel-mode testing among the features", &["ST-53"]),
+    ("paging-at-once", "a call that pages returns behind the paging there, and it has a reset amid both", &["TE-91"]),
     ("paging-at-once", "it watches the values of a paging fence, and here there are none to wait for", &["WS-25"]),
 ];
 
