@@ -54,7 +54,11 @@ fn of_dump(arguments: &Arguments, name: &str) -> Result<bool> {
     let file = File::open(&arguments.blob).with_context(|| format!("cannot read {name}"))?;
     let blobs = in_dump(file).with_context(|| format!("cannot read {name}"))?;
     let count = blobs.len();
-    ensure!(count != 0, "{name} is a dump without a debug blob of this version: not of a timeout of this driver's");
+    ensure!(
+        count != 0,
+        "{name} is a dump without a debug blob of this version: it is cut, or no timeout's of this driver, or the \
+         model's, which has one where a rule is broken"
+    );
     for (number, blob) in (1..).zip(&blobs) {
         println!("blob {number} of {count}, {} bytes", blob.len());
         print!("{}", decode(blob).with_context(|| format!("cannot decode blob {number} of {name}"))?.text);
