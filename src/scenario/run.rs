@@ -99,7 +99,7 @@ pub fn select(selector: &str) -> Vec<&'static Scenario> {
 pub fn list(cases: &[&Scenario]) -> String {
     let line = |case: &Scenario| {
         let (rung, why) = lowest(case.id);
-        format!("{:6}{}\n      {}\n      from rung {rung} on: {why}\n", case.id, case.title, case.source)
+        format!("{:6} {}\n      {}\n      from rung {rung} on: {why}\n", case.id, case.title, case.source)
     };
     cases.iter().copied().map(line).collect()
 }
