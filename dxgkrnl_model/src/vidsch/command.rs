@@ -62,8 +62,9 @@ struct State {
     /// Buffers that are with the driver.
     running: u32,
     waiting: Option<Waiting>,
-    /// The owner is going away or lost: nothing is taken, and nothing of the list carried out.
     closed: bool,
+    /// With a buffer the device was lost: nothing of the list is carried out, and it is about to be dropped.
+    lost: bool,
     /// How many buffers are done.
     done: u64,
 }
@@ -147,7 +148,7 @@ impl Commands {
             Some((_, wait)) => !wait.is_over(),
             None => state.list.is_empty(),
         };
-        state.running == 0 && (state.closed || is_held_up())
+        state.running == 0 && (state.lost || is_held_up())
     }
 
     /// Waits until everything is done, `over` says that it is over, nothing has been done for `standstill`, or it is
@@ -185,9 +186,9 @@ impl Commands {
         self.changed.notify(kernel);
     }
 
-    /// A buffer of it is lost: with its device nothing behind it is carried out, and nothing is taken any more.
+    /// A buffer of it is lost, and with it the device: nothing behind it is carried out.
     pub(crate) fn lost(&self, kernel: &Machine) {
-        self.state.lock().closed = true;
+        self.state.lock().lost = true;
         self.completed(kernel);
     }
 
@@ -249,7 +250,7 @@ impl Commands {
 
     fn step(&self, can_submit: bool) -> Step {
         let mut state = self.state.lock();
-        if state.closed {
+        if state.lost {
             return Step::Nothing;
         }
         if let Some((_, wait)) = &state.waiting {
