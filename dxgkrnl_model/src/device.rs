@@ -9,7 +9,6 @@
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
-use nt_model::sched::Ticks;
 use wddm_abi::{
     D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICEPAGEFAULT_STATE, DXGKARG_CREATEDEVICE, NTSTATUS, Plain, ntstatus,
 };
@@ -23,7 +22,7 @@ use crate::fence::monitored::MonitoredFence;
 use crate::fence::native::{FenceOnAdapter, LocalFence, NativeFence};
 use crate::handle::{KernelHandle, KernelObject};
 use crate::hw_context::HwContext;
-use crate::hw_queue::Standstill;
+use crate::hw_queue::{self, end_of_wait};
 use crate::memory::allocation::OpenAllocation;
 use crate::process::{ProcessAdapter, judge_destroy};
 use crate::rules::paging::{OBJECT_HANDLE, OBJECT_STATUS};
@@ -414,29 +413,27 @@ impl Device {
         self.state.compare_exchange(active, state as i32, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Waits until everything that was submitted is done, or the device is in an error state, at `until` at the latest.
-    /// Where a queue is not done by then, or none has made progress for one to two TdrDelays, the device goes on as
-    /// that of a process that is terminated: what runs is taken off before anything is destroyed.
+    /// Waits until everything that was submitted on devices that end together is done, or they are in an error state; no
+    /// longer than for one of them. Where a queue is not done by then, or no queue of any of them has made progress for
+    /// one to two TdrDelays, its device goes on as that of a process that is terminated: what runs is taken off before
+    /// anything is destroyed.
     ///
     /// Source: article user-mode-work-submission, Abnormal process termination. Chosen: that this follows.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn drain(self: &Arc<Self>, until: Ticks) {
-        let contexts = self.hw_contexts();
-        let queues = contexts.iter().flat_map(|context| context.queues()).collect();
-        let mut standstill = Standstill::begin(self.adapter().kernel(), queues);
-        let mut is_done = true;
-        for queue in standstill.queues() {
-            is_done &= queue.drain(&mut standstill, until);
+    pub(crate) fn drain(devices: &[Arc<Self>]) {
+        let Some(first) = devices.first() else { return };
+        let until = devices.iter().map(|device| end_of_wait(device.adapter())).max().unwrap_or_default();
+        let queues = devices.iter().flat_map(|device| device.hw_contexts()).flat_map(|context| context.queues());
+        let left = hw_queue::drain(first.adapter().kernel(), queues.collect(), until);
+        for device in devices {
+            if left.iter().any(|queue| Arc::ptr_eq(queue.context().device(), device)) {
+                device.fail(DeviceState::Stopped);
+            }
         }
-        if !is_done {
-            self.fail(DeviceState::Stopped);
-        }
-        for context in contexts {
-            context.drain();
-        }
-        for context in self.contexts() {
-            context.drain(until);
+        for device in devices {
+            device.hw_contexts().iter().for_each(|context| context.drain());
+            device.contexts().iter().for_each(|context| context.drain(until));
         }
     }
 

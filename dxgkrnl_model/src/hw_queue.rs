@@ -21,7 +21,8 @@ use wddm_abi::{
     DXGKARG_SUBMITCOMMANDTOHWQUEUE, NTSTATUS, Plain, ntstatus,
 };
 
-pub(crate) use self::standstill::Standstill;
+use self::standstill::Standstill;
+pub(crate) use self::standstill::drain;
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
@@ -439,21 +440,29 @@ impl HwQueue {
         }
     }
 
-    /// Waits until everything that was queued is done, or the device fails. Doorbells go first. Of a user-mode queue
-    /// the last queued value is user mode's word; where none of the queues of `standstill` has made progress for one to
-    /// two TdrDelays, the rest was never published, or waits for ever, and is given up; so is what is not done at
-    /// `until`. Returns whether everything is done.
+    /// Disconnects what doorbells there are, since the queue ends.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    fn disconnect_doorbells(&self) {
+        for doorbell in self.doorbells() {
+            doorbell.disconnect(wddm_abi::D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
+        }
+    }
+
+    /// Waits until everything that was queued is done, or the device fails. Doorbells are gone by then, but for one
+    /// that user mode has connected meanwhile, which goes here. Of a user-mode queue the last queued value is user
+    /// mode's word; where none of the queues of `standstill` has made progress for one to two TdrDelays, the rest was
+    /// never published, or waits for ever, and is given up; so is what is not done at `until`. Returns whether
+    /// everything is done.
     ///
     /// Chosen: no page says how long `D3DKMTDestroyHwQueue` and `D3DKMTDestroyDevice` wait for work whose engine
     /// answers.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn drain(self: &Arc<Self>, standstill: &mut Standstill, until: Ticks) -> bool {
+    fn drain(self: &Arc<Self>, standstill: &mut Standstill, until: Ticks) -> bool {
         let adapter = self.adapter();
         let delay = adapter.personality().tdr.delay;
-        for doorbell in self.doorbells() {
-            doorbell.disconnect(wddm_abi::D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
-        }
+        self.disconnect_doorbells();
         if self.is_user_mode() {
             self.judge_queued();
             let wanted = self.last_queued();

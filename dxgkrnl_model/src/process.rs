@@ -24,7 +24,7 @@ use crate::fence::monitored::MonitoredFence;
 use crate::fence::native::LocalFence;
 use crate::handle::{HandleTable, HandleType};
 use crate::hw_context::HwContext;
-use crate::hw_queue::{HwQueue, end_of_wait};
+use crate::hw_queue::HwQueue;
 use crate::memory::allocation::{Allocation, OpenAllocation, OpenResource};
 use crate::memory::paging_queue::PagingQueue;
 use crate::os::Shared;
@@ -427,11 +427,9 @@ impl ProcessInner {
             return;
         }
         self.wake_devices();
-        for device in self.devices() {
-            match how {
-                End::Normal => device.drain(end_of_wait(device.adapter())),
-                End::Terminated => device.stop(),
-            }
+        match how {
+            End::Normal => Device::drain(&self.devices()),
+            End::Terminated => self.devices().iter().for_each(Device::stop),
         }
         self.rundown.wait(shared.kernel(), || self.devices());
         if how == End::Terminated {

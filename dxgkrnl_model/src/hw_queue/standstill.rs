@@ -1,4 +1,4 @@
-//! How long queues make no progress while the end of a queue or a device waits for their work.
+//! How long queues make no progress while the end of a queue, a context, devices or a process waits for their work.
 
 use std::sync::Arc;
 
@@ -7,8 +7,25 @@ use nt_model::sched::Ticks;
 
 use super::HwQueue;
 
-/// Since when queues whose work an end waits for have made no progress. Queues of one device may wait for each other.
-pub(crate) struct Standstill {
+/// Waits until everything that was queued on `queues`, which end together, is done, or their devices fail; `until` at
+/// the latest. Doorbells of all of them go first: none is rung while another one's work is waited for. The queues have
+/// one time without progress for all, since any may wait for any other; where none of them has made progress for one to
+/// two TdrDelays, all that are not done are given up. Returns those.
+///
+/// Source: article user-mode-work-submission, Normal process termination. Chosen: that doorbells of all queues go
+/// before the first wait.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(crate) fn drain(kernel: &Machine, queues: Vec<Arc<HwQueue>>, until: Ticks) -> Vec<Arc<HwQueue>> {
+    for queue in &queues {
+        queue.disconnect_doorbells();
+    }
+    let mut standstill = Standstill::begin(kernel, queues.clone());
+    queues.into_iter().filter(|queue| !queue.drain(&mut standstill, until)).collect()
+}
+
+/// Since when queues whose work an end waits for have made no progress. They may wait for each other.
+pub(super) struct Standstill {
     since: Ticks,
     /// The sum of their progress then.
     seen: u64,
@@ -17,15 +34,10 @@ pub(crate) struct Standstill {
 
 impl Standstill {
     /// The time without progress begins now.
-    pub(crate) fn begin(kernel: &Machine, of: Vec<Arc<HwQueue>>) -> Self {
+    fn begin(kernel: &Machine, of: Vec<Arc<HwQueue>>) -> Self {
         let mut begun = Self { since: kernel.now(), seen: 0, of };
         begun.seen = begun.progress();
         begun
-    }
-
-    /// The queues whose work the end waits for, in the order in which it does.
-    pub(crate) fn queues(&self) -> Vec<Arc<HwQueue>> {
-        self.of.clone()
     }
 
     /// Since when none has made progress, as of the last look.

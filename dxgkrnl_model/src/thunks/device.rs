@@ -98,7 +98,7 @@ thunks! {
     fn D3DKMTDestroyDevice(call, record: D3DKMT_DESTROYDEVICE) {
         let device = call.process.device(record.hDevice).ok_or(INVALID)?;
         if device.usable().is_ok() {
-            device.drain(end_of_wait(device.adapter()));
+            Device::drain(std::slice::from_ref(&device));
         }
         call.process.destroy_device(&device);
         DONE

@@ -11,10 +11,11 @@ use wddm_abi::{
 use super::device::{device, node_of, private, submission};
 use super::testing::{made, refuses_tests};
 use super::{Call, DONE, INVALID, capture, thunks};
+use crate::adapter::Adapter;
 use crate::doorbell::{Doorbell, PRIVATE_MAX, Request};
 use crate::handle::HandleType;
 use crate::hw_context::{HwContext, Way};
-use crate::hw_queue::{HwQueue, Standstill, end_of_wait};
+use crate::hw_queue::{self, HwQueue, end_of_wait};
 use crate::memory::allocation::OpenAllocation;
 use crate::personality::HwContexts;
 use crate::process::UserObject;
@@ -32,17 +33,16 @@ fn has_pair(call: &Call) -> Result<(), NTSTATUS> {
     }
 }
 
-/// Waits for the work of a queue that is destroyed by itself.
-fn drain(queue: &Arc<HwQueue>) {
-    let adapter = queue.adapter();
-    let mut standstill = Standstill::begin(adapter.kernel(), vec![queue.clone()]);
-    queue.drain(&mut standstill, end_of_wait(adapter));
+/// Waits for the work of queues that are destroyed, of a device that is not. What is given up is taken off its engine
+/// as it is destroyed.
+fn drain(adapter: &Adapter, queues: Vec<Arc<HwQueue>>) {
+    hw_queue::drain(adapter.kernel(), queues, end_of_wait(adapter));
 }
 
-/// Waits for the queues of a hardware context and destroys it, them and their doorbells.
+/// Waits for the queues of a hardware context, all at once, and destroys it, them and their doorbells.
 pub(super) fn destroy_hw_context(call: &Call, context: &Arc<HwContext>) {
     if context.device().usable().is_ok() {
-        context.queues().iter().for_each(drain);
+        drain(context.device().adapter(), context.queues());
     }
     call.process.destroy_hw_context(context);
 }
@@ -111,7 +111,7 @@ thunks! {
         let queue = call.process.hw_queue(record.hHwQueue).ok_or(INVALID)?;
         let at_once = queue.adapter().personality().user_mode.queues_end_at_once;
         if queue.context().device().usable().is_ok() && !at_once {
-            drain(&queue);
+            drain(queue.adapter(), vec![queue.clone()]);
         }
         call.process.destroy_queue(&queue);
         DONE

@@ -2,10 +2,11 @@
 
 use super::{CONNECTED, MODELS, NOTIFY, RETRY, RingQueue, Room, raw, store};
 use crate::scenario::rig::{Rig, until_idle};
+use crate::scenario::stuck::Stuck;
 use crate::scenario::te::in_time::{Watch, in_time};
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
-use dxgkrnl_model::personality::SchedulingLogs;
+use dxgkrnl_model::personality::{SECOND, SchedulingLogs};
 use dxgkrnl_model::process::End;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Encoded, Indirect};
@@ -22,15 +23,15 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "DB-62",
-        title: "a last queued value that is never reached keeps nobody waiting: the queue's end, the device's, the \
-                process's",
+        title: "a last queued value that is never reached keeps nobody waiting: the queue's end, the context's, the \
+                device's, the process's",
         source: "User-mode work submission, Normal process termination; D3DKMTDestroyHwQueue",
         play: never_reached,
     },
     Scenario {
         id: "DB-76",
         title: "the end of a queue waits for work that goes on, for longer than TdrDelay in all, and the end of a \
-                device for a queue that waits for another one meanwhile",
+                context or device for a queue that waits for another one meanwhile",
         source: "User-mode work submission, Normal process termination",
         play: goes_on,
     },
@@ -93,8 +94,10 @@ fn hot_path(stage: &Stage) -> Played {
 const STILL: u32 = 4;
 /// The same of an end whose queue moves for ever: the model waits for 30 in all.
 const BOUND: u32 = 34;
-/// Queues of a process that ends.
+/// Queues of a context, or a process, that ends.
 const ENDING: usize = 20;
+/// Devices of a process that ends.
+const DEVICES: usize = 5;
 
 /// Checks that an end that began at `begun` took less than so many TdrDelays.
 fn ends_within(begun: Instant, watch: &Watch, delays: u32, what: &str) -> Played {
@@ -116,7 +119,35 @@ fn move_for_ever(scene: &Scene, room: &Room<'_>, queue: &RingQueue<'_>) -> Playe
     scene.until("a progress that moves", || Ok(queue.progress()? == 2))
 }
 
+/// While the work of one queue is waited for, the doorbells of the process's other devices are gone.
+fn all_disconnected(stage: &Stage) -> Played {
+    let setup = Setup::default().setting("IdleMilliseconds", 0).windows(|windows| windows.tdr.delay = 120 * SECOND);
+    stage.play(setup, |scene| {
+        let raw = raw(scene)?;
+        let rooms = [Room::new(&raw)?, Room::new(&raw)?, Room::new(&raw)?];
+        let memory = rooms[0].memory(scene, 4096)?;
+        let queues: Vec<_> =
+            rooms.iter().map(|room| RingQueue::connected(scene, room, 0, 4096)).collect::<Result<_>>()?;
+        let stuck = Stuck::new(scene);
+        queues[0].submit_through(&[store(memory.gpu, 1)])?;
+        scene.until("an engine that maps the page of a store", || Ok(stuck.has_come()))?;
+        drop(queues);
+        let process = Arc::into_inner(raw.process).context("another owner of the process")?;
+        let connected = || scene.world.os.connected_doorbells(scene.adapter());
+        same("connected doorbells", connected(), 3)?;
+        std::thread::scope(|scope| {
+            let end = scope.spawn(|| process.end(End::Normal));
+            let all = scene.until("the doorbells' end", || Ok(connected() == 0));
+            let all = all.and_then(|()| same("an end behind work that is not done", end.is_finished(), false));
+            stuck.let_go();
+            end.join().map_err(|_| anyhow::anyhow!("the thread of the end ended by itself"))?;
+            all
+        })
+    })
+}
+
 fn never_reached(stage: &Stage) -> Played {
+    all_disconnected(stage).context("the doorbells of all devices")?;
     for value in [2, 1 << 63, u64::MAX - 1, u64::MAX] {
         let play = |scene: &Scene, watch: &Watch| {
             let good = raw(scene)?;
@@ -140,13 +171,28 @@ fn never_reached(stage: &Stage) -> Played {
             bad.destroy_device(rooms[1].device).context("the device")?;
             ends_within(begun, watch, STILL, "the device")?;
             drop(queues);
-            // Many, so that their ends would add up. Of one of the values, the last one's progress moves for ever.
-            let many: Vec<_> =
-                (0..ENDING).map(|_| RingQueue::connected(scene, &rooms[2], 0, 4096)).collect::<Result<_>>()?;
+            // Many in one context, so that their ends would add up.
+            let context = rooms[2].context(0)?;
+            let many: Vec<_> = (0..ENDING)
+                .map(|_| RingQueue::on(scene, &rooms[2], rooms[2].queue_in(context, true)?, 4096))
+                .collect::<Result<_>>()?;
+            for queue in &many {
+                queue.connect()?;
+                queue.tell(value)?;
+            }
+            drop(many);
+            let begun = Instant::now();
+            rooms[2].destroy_context(context).context("the context")?;
+            ends_within(begun, watch, STILL, "the context")?;
+            // Many of several devices. Of one of the values, the last one's progress moves for ever.
+            let devices: Vec<_> = (0..DEVICES).map(|_| Room::new(&bad)).collect::<Result<_>>()?;
+            let many: Vec<_> = (0..ENDING)
+                .map(|number| RingQueue::connected(scene, &devices[number * DEVICES / ENDING], 0, 4096))
+                .collect::<Result<_>>()?;
             many.iter().try_for_each(|queue| queue.tell(value))?;
             let moves = value == u64::MAX;
             if moves {
-                move_for_ever(scene, &rooms[2], &many[ENDING - 1])?;
+                move_for_ever(scene, &devices[DEVICES - 1], &many[ENDING - 1])?;
             }
             drop(many);
             let order = ["DxgkDdiSuspendContext", "DxgkDdiDestroyHwQueue"];
@@ -209,20 +255,28 @@ fn pages(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// Work that takes twice TdrDelay, and shows progress ten times in each: of a queue that ends by itself, and of a
-/// device that ends, in which another queue waits for the end of that work and for half a TdrDelay more. The end of a
-/// device waits for its queues in the order in which they were made.
-fn goes_on(stage: &Stage) -> Played {
-    work_goes_on(stage, None).context("the queue")?;
-    for waits_first in [false, true] {
-        work_goes_on(stage, Some(waits_first))
-            .with_context(|| format!("the device, whose first waits: {waits_first}"))?;
-    }
-    Ok(())
+/// What ends while work goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ends {
+    Queue,
+    /// A context with both queues, of which the one that waits was made first.
+    Context,
+    /// A device with both queues, each on a node of its own.
+    Device {
+        /// The queue that waits for the other one was made first.
+        waits_first: bool,
+    },
 }
 
-/// `waits_first`: the device ends, and the queue that waits for the other one was made first; `None`: the queue ends.
-fn work_goes_on(stage: &Stage, waits_first: Option<bool>) -> Played {
+/// Work that takes twice TdrDelay, and shows progress ten times in each: of a queue that ends by itself, and of a
+/// context and a device that end, in which another queue waits for the end of that work and for half a TdrDelay more.
+/// Queues are waited for in the order in which they were made.
+fn goes_on(stage: &Stage) -> Played {
+    let all = [Ends::Queue, Ends::Context, Ends::Device { waits_first: false }, Ends::Device { waits_first: true }];
+    all.into_iter().try_for_each(|ends| work_goes_on(stage, ends).with_context(|| format!("{ends:?}")))
+}
+
+fn work_goes_on(stage: &Stage, ends: Ends) -> Played {
     const STEPS: u64 = 20;
     in_time(stage, Setup::default, |scene, watch| {
         let raw = raw(scene)?;
@@ -230,9 +284,13 @@ fn work_goes_on(stage: &Stage, waits_first: Option<bool>) -> Played {
         let (room, kept) = (Room::new(&raw)?, Room::new(&raw)?);
         let (gate, ended) = (raw.native_fence(kept.device, 0)?, raw.native_fence(kept.device, 0)?);
         let memory = kept.memory(scene, 4096)?;
-        let first = RingQueue::connected(scene, &room, 0, 8192)?;
-        let second = RingQueue::connected(scene, &room, 1, 8192)?;
-        let (works, waits) = if waits_first == Some(true) { (&second, &first) } else { (&first, &second) };
+        let context = room.context(0)?;
+        let other = if ends == Ends::Context { context } else { room.context(1)? };
+        let made = |context| RingQueue::on(scene, &room, room.queue_in(context, true)?, 8192);
+        let (first, second) = (made(context)?, made(other)?);
+        [&first, &second].into_iter().try_for_each(RingQueue::connect)?;
+        let waits_first = matches!(ends, Ends::Context | Ends::Device { waits_first: true });
+        let (works, waits) = if waits_first { (&second, &first) } else { (&first, &second) };
         watch.begin();
         for step in 1..=STEPS {
             works.submit_through(&[Encoded::fence_wait(GpuVa(gate.gpu), step), store(memory.gpu, step)])?;
@@ -242,9 +300,10 @@ fn work_goes_on(stage: &Stage, waits_first: Option<bool>) -> Played {
         waits.submit_through(&[Encoded::fence_wait(GpuVa(ended.gpu), 1), last, store(memory.gpu + 8, 1)])?;
         let handle = works.queue.handle;
         std::thread::scope(|scope| -> Played {
-            let end = scope.spawn(|| match waits_first {
-                None => room.destroy_queue(handle).context("the queue"),
-                Some(_) => raw.destroy_device(room.device).context("the device"),
+            let end = scope.spawn(|| match ends {
+                Ends::Queue => room.destroy_queue(handle).context("the queue"),
+                Ends::Context => room.destroy_context(context).context("the context"),
+                Ends::Device { .. } => raw.destroy_device(room.device).context("the device"),
             });
             for step in 1..=STEPS + 1 {
                 let pause = if step > STEPS { watch.delay / 2 } else { watch.delay / 10 };
@@ -256,7 +315,7 @@ fn work_goes_on(stage: &Stage, waits_first: Option<bool>) -> Played {
             end.join().map_err(|_| anyhow::anyhow!("the thread of the end ended by itself"))?
         })?;
         same("how far it came", raw.load(memory.cpu)?, STEPS)?;
-        if waits_first.is_some() {
+        if ends != Ends::Queue {
             same("the work that waited", raw.load(memory.cpu + 8)?, 1)?;
         }
         Ok(())
