@@ -82,11 +82,25 @@ pub struct Gpu<H: Host> {
     pub policy: Box<Policy>,
     /// What is connected in the global model.
     pub global: GlobalDoorbell<H>,
+    /// Uses of queues so far, by work that was found and by connections: what orders [`Queue::used`] of all nodes. Never 0.
+    uses: AtomicU64,
     next_space: AtomicU64,
     pub(crate) next_ticket: AtomicU64,
 }
 
 impl<H: Host> Gpu<H> {
+    /// Numbers a use: of a physical doorbell that is connected, or of a queue. Any IRQL.
+    pub fn count_use(&self) -> u64 {
+        self.uses.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The engine of `queue` has found something of it to run. While no other queue is used, this writes nothing.
+    pub(crate) fn note_use(&self, queue: &Queue<H>) {
+        if queue.used.load(Ordering::Relaxed) != self.uses.load(Ordering::Relaxed) {
+            queue.used.store(self.count_use(), Ordering::Relaxed);
+        }
+    }
+
     /// A GPU with idle nodes. The shell then starts one engine thread per node.
     ///
     /// # Errors
@@ -107,6 +121,7 @@ impl<H: Host> Gpu<H> {
             hang_after: AtomicU64::new(0),
             policy: try_box(Policy::new())?,
             global: GlobalDoorbell::new(),
+            uses: AtomicU64::new(1),
             next_space: AtomicU64::new(1),
             next_ticket: AtomicU64::new(1),
         })

@@ -131,6 +131,8 @@ pub struct Queue<H: Host> {
     pub consumed: AtomicU64,
     /// Packets executed.
     pub packets: AtomicU64,
+    /// The number of its last use ([`Gpu::note_use`](crate::gpu::Gpu::note_use)); 0: none. The node's engine writes it.
+    pub used: AtomicU64,
     /// How often its doorbell was seen to ring. The node's engine writes it.
     pub rung: AtomicU64,
 }
@@ -193,6 +195,7 @@ impl<H: Host> Queue<H> {
             running: AtomicU64::new(0),
             consumed: AtomicU64::new(0),
             packets: AtomicU64::new(0),
+            used: AtomicU64::new(0),
             rung: AtomicU64::new(0),
         })
     }

@@ -215,12 +215,14 @@ impl<P: Platform> Doorbell<P> {
         let queue = &self.queue.engine;
         // Decided before the engine is told, which looks for rings or does not: status and engine agree.
         let (now, rings) = (started.platform.clock(), queue.rung.load(Ordering::Relaxed));
-        let status = if self.queue.habit.connect(now, rings, started.settings.connect_notify) {
+        let announces = self.queue.habit.connect(now, rings, started.settings.connect_notify);
+        let status = if announces {
             D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED_NOTIFY_KMD
         } else {
             D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_CONNECTED
         };
-        let index = self.connect_physical(irql, started)?;
+        // The decision stays with this attempt: another doorbell of the queue may connect beside it.
+        let index = self.connect_physical(&OfDriver { irql, started, looks: !announces })?;
         // Rings that landed on the dummy page meanwhile: their work is found here.
         end_watch(&started.gpu, queue, self.claimant.key, Mutation::WatchesConnected);
         let pages = started.gpu.doorbell_pages(index).ok_or(Error::InvalidParameter)?;
@@ -235,16 +237,18 @@ impl<P: Platform> Doorbell<P> {
     /// # Errors
     /// As [`Self::connect`]; [`Error::DoorbellsExhausted`] when the OS has refused to disconnect for [`PATIENCE`],
     /// while no physical doorbell changed hands.
-    fn connect_physical(&self, irql: &Passive, started: &Started<P>) -> Result<usize> {
+    fn connect_physical(&self, hands: &OfDriver<'_, P>) -> Result<usize> {
+        let started = hands.started;
         let mut turn = Turn::new(started.platform.clock_frequency() / AWAY);
-        let connected = self.connect_in_turn(irql, started, &mut turn);
+        let connected = self.connect_in_turn(hands, &mut turn);
         // One that gives up lets the others on; one that is connected has left already.
         started.doorbells.leave(turn);
         started.gpu.host.changes().announce();
         connected
     }
 
-    fn connect_in_turn(&self, irql: &Passive, started: &Started<P>, turn: &mut Turn) -> Result<usize> {
+    fn connect_in_turn(&self, hands: &OfDriver<'_, P>, turn: &mut Turn) -> Result<usize> {
+        let OfDriver { irql, started, .. } = *hands;
         let pool = &started.doorbells;
         // CAST: at most 256.
         let quota = started.settings.doorbells_per_process as usize;
@@ -256,8 +260,7 @@ impl<P: Platform> Doorbell<P> {
                     ended = Some(Err(Error::DeviceNotReady));
                     return true;
                 }
-                let hands = OfDriver { irql, started };
-                match pool.connect_in_turn(&hands, &self.claimant, started.platform.clock(), quota, turn) {
+                match pool.connect_in_turn(hands, &self.claimant, started.platform.clock(), quota, turn) {
                     Attempt::Connected(index) => ended = Some(Ok(index)),
                     Attempt::Closed => ended = Some(Err(Error::InvalidParameter)),
                     Attempt::Refused => refused = true,
@@ -281,7 +284,7 @@ impl<P: Platform> Doorbell<P> {
     /// The OS disconnects; it rotates the page after this returned. Must succeed.
     pub fn disconnect(&self, irql: &Passive) {
         let started = &self.counted.started;
-        started.doorbells.disconnect(&OfDriver { irql, started }, &self.claimant);
+        started.doorbells.disconnect(&OfDriver::new(irql, started), &self.claimant);
         started.gpu.host.changes().announce();
         started.gpu.watch_pointer(&self.queue.engine, self.claimant.key);
         self.tell(DoorbellChange::Disconnect, STATUS_SUCCESS);
@@ -303,7 +306,7 @@ impl<P: Platform> Doorbell<P> {
         let engine = &doorbell.queue.engine;
         // A connection that is under way ends without a physical doorbell, or has it before this looks.
         doorbell.claimant.closed.store(true, Ordering::Release);
-        let hands = OfDriver { irql, started };
+        let hands = OfDriver::new(irql, started);
         let mut give_back = || started.doorbells.release(&hands, &doorbell.claimant);
         platform::until(irql, &started.platform, Some(GONE_PATIENCE), &mut give_back);
         started.gpu.host.changes().announce();
@@ -333,12 +336,21 @@ pub(crate) struct OfDriver<'a, P: Platform> {
     pub irql: &'a Passive,
     /// What the pool belongs to.
     pub started: &'a Started<P>,
+    /// Of a connection: whether the engine is to look for rings, as the status of this connection says.
+    looks: bool,
+}
+
+impl<'a, P: Platform> OfDriver<'a, P> {
+    /// For what is no connection.
+    pub fn new(irql: &'a Passive, started: &'a Started<P>) -> Self {
+        Self { irql, started, looks: true }
+    }
 }
 
 impl<P: Platform> Hands<Claimant<EngineHost<P>>> for OfDriver<'_, P> {
     fn attach(&self, index: usize, owner: &Claimant<EngineHost<P>>) {
         // There is memory for every place of the pool: `Doorbell::create`.
-        let connected = self.started.gpu.connect(index, &owner.queue, !owner.habit.announces());
+        let connected = self.started.gpu.connect(index, &owner.queue, self.looks);
         debug_assert!(connected.is_ok());
     }
 
@@ -359,6 +371,10 @@ impl<P: Platform> Hands<Claimant<EngineHost<P>>> for OfDriver<'_, P> {
             Err(Error::Callback(ntstatus::STATUS_INVALID_PARAMETER)) => owner.closed.load(Ordering::Acquire),
             Err(_) => false,
         }
+    }
+
+    fn count_use(&self) -> u64 {
+        self.started.gpu.count_use()
     }
 
     fn look(&self, owner: &Claimant<EngineHost<P>>) {

@@ -44,8 +44,9 @@ pub trait Owner: Clone {
     fn key(&self) -> u64;
     /// A number that the doorbells of one process, and only these, have in common.
     fn process(&self) -> u64;
-    /// How much its queue has executed. Only compared.
-    fn executed(&self) -> u64;
+    /// The number of its queue's last use: of two, the one with the greater number is the later one. Only compared, and
+    /// with [`Hands::count_use`].
+    fn used(&self) -> u64;
     /// Returns whether it is being destroyed: then it gets no place any more.
     fn is_closed(&self) -> bool;
 }
@@ -62,6 +63,8 @@ pub trait Hands<O> {
     fn take_away(&self, owner: &O) -> bool;
     /// The queue of `owner` lost its page. What it published is looked at.
     fn look(&self, owner: &O);
+    /// A connection is a use: its number, greater than that of any use before it.
+    fn count_use(&self) -> u64;
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -85,26 +88,14 @@ struct Place<O> {
     is_drained: bool,
     /// The OS has refused to take it away, and no physical doorbell has changed hands since.
     is_kept: bool,
-    /// What the queue had executed when it was last seen.
-    executed: u64,
-    /// When that changed, in ticks of the performance counter.
-    stamp: u64,
-    /// The number of the change by which the owner got it.
-    turn: u64,
+    /// The number of the connection, or of the refusal of the OS to take it away: the owner has used it then at the
+    /// latest.
+    used: u64,
 }
 
 impl<O: Owner> Place<O> {
     fn free() -> Self {
-        Self {
-            phase: Phase::Free,
-            owner: None,
-            process: 0,
-            is_drained: false,
-            is_kept: false,
-            executed: 0,
-            stamp: 0,
-            turn: 0,
-        }
+        Self { phase: Phase::Free, owner: None, process: 0, is_drained: false, is_kept: false, used: 0 }
     }
 
     fn is_of(&self, owner: &O) -> bool {
@@ -248,7 +239,7 @@ impl<O: Owner> Places<O> {
             self.give(index, owner);
             return Claim::Mine(index);
         }
-        let Some(index) = self.victim(owner.process(), now, quota) else { return Claim::Changing };
+        let Some(index) = self.victim(owner.process(), quota) else { return Claim::Changing };
         let place = &mut self.places[index];
         let Some(from) = place.owner.clone() else { return Claim::Changing };
         (place.phase, place.process, place.is_drained) =
@@ -259,21 +250,14 @@ impl<O: Owner> Places<O> {
     /// Place `index` is being connected for `owner`. Returns who had it.
     fn give(&mut self, index: usize, owner: &O) -> Option<O> {
         self.changes = self.changes.wrapping_add(1);
-        let turn = self.changes;
-        let new = Place { phase: Phase::Connecting, process: owner.process(), turn, ..Place::free() };
+        let new = Place { phase: Phase::Connecting, process: owner.process(), ..Place::free() };
         let old = core::mem::replace(&mut self.places[index], Place { owner: Some(owner.clone()), ..new });
         self.places.iter_mut().for_each(|place| place.is_kept = false);
         old.owner
     }
 
     /// The place to be taken for `process`, if any is settled.
-    fn victim(&mut self, process: u64, now: u64, quota: usize) -> Option<usize> {
-        for place in self.places.iter_mut().filter(|place| place.phase == Phase::Connected) {
-            let seen = place.owner.as_ref().map_or(0, Owner::executed);
-            if seen != place.executed {
-                (place.executed, place.stamp) = (seen, now);
-            }
-        }
+    fn victim(&self, process: u64, quota: usize) -> Option<usize> {
         let count = |of: u64| self.places.iter().filter(|p| p.phase != Phase::Free && p.process == of).count();
         let first = |(index, place): &(usize, &Place<O>)| {
             place.phase != Phase::Free
@@ -284,7 +268,8 @@ impl<O: Owner> Places<O> {
         let is_over = |of: u64| count(of) + usize::from(of == process) > share;
         let order = |place: &Place<O>| {
             let is_used = place.phase != Phase::Draining;
-            (is_used, place.is_kept, !is_over(place.process), place.stamp, place.turn)
+            let used = place.owner.as_ref().map_or(0, Owner::used).max(place.used);
+            (is_used, place.is_kept, !is_over(place.process), used)
         };
         let settled = self.places.iter().enumerate().filter(|(_, place)| place.is_settled());
         settled.min_by_key(|(_, place)| order(place)).map(|(index, _)| index)
@@ -387,7 +372,7 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
             Claim::Closed => return Attempt::Closed,
             Claim::Victim(index, from) => {
                 if !hands.take_away(&from) {
-                    self.keep(hands, index, &from, now);
+                    self.keep(hands, index, &from);
                     return Attempt::Refused;
                 }
                 self.taken(hands, index, &from);
@@ -403,10 +388,10 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
             }
         };
         hands.attach(index, owner);
-        let executed = owner.executed();
+        let used = hands.count_use();
         let is_drained = self.places.with(|places| {
             let place = &mut places.places[index];
-            (place.executed, place.stamp) = (executed, now);
+            place.used = used;
             place.phase = if place.is_drained { Phase::Disconnecting } else { Phase::Connected };
             place.is_drained
         });
@@ -417,9 +402,8 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
     }
 
     /// Has the OS disconnect every doorbell of which `may_go` says so, and which it has not refused to disconnect
-    /// before: its place is free then, and its work is looked at once more. `now` as for connections. `may_go` is
-    /// called with a lock held.
-    pub fn let_go(&self, hands: &impl Hands<O>, now: u64, mut may_go: impl FnMut(&O) -> bool) {
+    /// before: its place is free then, and its work is looked at once more. `may_go` is called with a lock held.
+    pub fn let_go(&self, hands: &impl Hands<O>, mut may_go: impl FnMut(&O) -> bool) {
         for index in 0..self.len() {
             let from = self.places.with(|places| {
                 let place = places.places.get_mut(index)?;
@@ -433,7 +417,7 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
                 self.taken(hands, index, &from);
                 drop(self.places.with(|places| places.free(index)));
             } else {
-                self.keep(hands, index, &from, now);
+                self.keep(hands, index, &from);
             }
         }
     }
@@ -454,11 +438,12 @@ impl<O: Owner, L: Lock<Places<O>>> Pool<O, L> {
 
     /// The OS keeps the doorbell `from` connected to place `index`, which is `Taking`. Of one that is destroyed, which
     /// may not have waited for this, the place is free.
-    fn keep(&self, hands: &impl Hands<O>, index: usize, from: &O, now: u64) {
+    fn keep(&self, hands: &impl Hands<O>, index: usize, from: &O) {
+        let used = hands.count_use();
         let is_drained = self.places.with(|places| {
             let elsewhere = places.places.iter().filter(|place| place.is_of(from)).count() > 1;
             let place = &mut places.places[index];
-            (place.process, place.is_kept, place.stamp) = (from.process(), true, now);
+            (place.process, place.is_kept, place.used) = (from.process(), true, used);
             let is_drained = place.is_drained || elsewhere;
             place.phase = if is_drained { Phase::Disconnecting } else { Phase::Connected };
             is_drained
@@ -557,8 +542,8 @@ impl<H: Host> Owner for Claimant<H> {
     fn process(&self) -> u64 {
         self.process
     }
-    fn executed(&self) -> u64 {
-        self.queue.packets.load(Ordering::Relaxed)
+    fn used(&self) -> u64 {
+        self.queue.used.load(Ordering::Relaxed)
     }
     fn is_closed(&self) -> bool {
         // Relaxed: the pool's lock orders the destruction's store against the claim.

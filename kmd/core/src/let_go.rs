@@ -45,7 +45,7 @@ pub(crate) fn run<P: Platform>(irql: &Passive, started: &Started<P>, priority: u
 /// the clock. Each ring behind this reads RETRY.
 fn let_go<P: Platform>(irql: &Passive, started: &Started<P>, node: usize, idle: u64) {
     let (now, second) = (started.platform.clock(), started.platform.clock_frequency());
-    started.doorbells.let_go(&OfDriver { irql, started }, now, |owner| {
+    started.doorbells.let_go(&OfDriver::new(irql, started), |owner| {
         let rings = owner.queue.rung.load(Ordering::Relaxed);
         owner.queue.context.node == node && owner.habit.may_go(&Now { now, second, idle, rings })
     });

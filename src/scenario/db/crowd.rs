@@ -40,11 +40,15 @@ fn least_recently_used(stage: &Stage) -> Played {
         for round in 0..200 {
             let dice = super::super::bi::next(&mut seed);
             // CAST: small.
-            let used = order.remove(dice as usize % DOORBELLS);
-            let (progress, status) = queues[used].submit(&[])?;
-            same("status of one that is connected", status, CONNECTED)?;
-            queues[used].wait(scene, progress)?;
-            order.push(used);
+            // One use to three, in an order that is not that of the connections.
+            for number in 0..1 + (dice >> 16) % 3 {
+                // CAST: below the doorbells.
+                let used = order.remove((dice >> (4 * number)) as usize % DOORBELLS);
+                let (progress, status) = queues[used].submit(&[])?;
+                same("status of one that is connected", status, CONNECTED)?;
+                queues[used].wait(scene, progress)?;
+                order.push(used);
+            }
             let others: Vec<_> = (0..queues.len()).filter(|queue| !order.contains(queue)).collect();
             let next = others[(dice >> 32) as usize % others.len()];
             queues[next].connect()?;

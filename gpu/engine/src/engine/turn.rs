@@ -323,6 +323,7 @@ impl<H: Host> Core<H> {
             return Ok(Some(Outcome::Parked));
         }
         self.write_own_entry(at, exec, clock)?;
+        let is_fed = !burst.has(exec) && exec.published == exec.consumed;
         if !burst.has(exec) {
             // The end of a burst: the next signals have a time and a fence of their own.
             *clock = None;
@@ -358,6 +359,10 @@ impl<H: Host> Core<H> {
             }
             Err(NoPacket::Fault(fault) | NoPacket::NoRing(fault)) => return Err(fault),
         };
+        if is_fed {
+            // New work, before anything of it shows: what is used behind its end has a later number.
+            job.queue.inspect(|queue| gpu.note_use(queue));
+        }
         if let Some(queue) = job.queue.filter(|_| self.begun.is_some()) {
             self.begun(gpu, node, queue);
         }

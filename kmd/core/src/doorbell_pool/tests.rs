@@ -24,21 +24,27 @@ impl<T: Send> Lock<T> for StdLock<T> {
     }
 }
 
+/// The number of a use.
+fn number() -> u64 {
+    static USES: AtomicU64 = AtomicU64::new(1);
+    USES.fetch_add(1, Ordering::Relaxed)
+}
+
 /// A doorbell of a process.
 #[derive(Clone)]
 struct Bell {
     key: u64,
     process: u64,
-    executed: Arc<AtomicU64>,
+    used: Arc<AtomicU64>,
     closed: Arc<AtomicBool>,
 }
 
 impl Bell {
     fn new(key: u64, process: u64) -> Self {
-        Self { key, process, executed: Arc::default(), closed: Arc::default() }
+        Self { key, process, used: Arc::default(), closed: Arc::default() }
     }
     fn runs(&self) {
-        self.executed.fetch_add(1, Ordering::Relaxed);
+        self.used.store(number(), Ordering::Relaxed);
     }
 }
 
@@ -49,8 +55,8 @@ impl Owner for Bell {
     fn process(&self) -> u64 {
         self.process
     }
-    fn executed(&self) -> u64 {
-        self.executed.load(Ordering::Relaxed)
+    fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
     }
     fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
@@ -94,6 +100,9 @@ impl Hands<Bell> for Rig {
     fn look(&self, owner: &Bell) {
         self.looked.borrow_mut().push(owner.key);
     }
+    fn count_use(&self) -> u64 {
+        number()
+    }
 }
 
 impl Rig {
@@ -127,13 +136,12 @@ fn bells<const N: usize>(process: u64) -> [Bell; N] {
 fn the_least_recently_used_of_three_goes_first() {
     let [a, b, c, d, e, f] = bells(1);
     let (rig, pool) = full(3, &[a.clone(), b.clone(), c.clone()]);
-    // What ran since the last look was used later than what did not.
     a.runs();
     c.runs();
     assert_eq!(rig.connect(&pool, &d), Attempt::Connected(1));
     assert_eq!(rig.asked(), [b.key]);
     assert_eq!(rig.looked.take(), [b.key], "its work is looked at once more");
-    // `a` and `c` were seen at the same time; `d` came later.
+    // `a` was used behind the connection of `d`.
     a.runs();
     assert_eq!(rig.connect(&pool, &e), Attempt::Connected(2));
     assert_eq!(rig.asked(), [c.key]);
@@ -141,12 +149,14 @@ fn the_least_recently_used_of_three_goes_first() {
     assert_eq!(rig.asked(), [d.key]);
 }
 
+/// However many were used since the last connection, and in whatever order they are connected.
 #[test]
-fn among_those_that_are_all_in_use_the_one_that_has_its_place_for_longest_goes() {
+fn among_those_that_are_all_in_use_the_one_that_was_used_first_goes() {
     let [a, b, c, d, e, f] = bells(1);
     let (rig, pool) = full(3, &[a.clone(), b.clone(), c.clone()]);
-    for (new, victim) in [(&d, &a), (&e, &b), (&f, &c), (&a, &d)] {
-        [&a, &b, &c, &d, &e, &f].into_iter().for_each(Bell::runs);
+    let rounds = [(&d, [&c, &b, &a], &c), (&e, [&d, &a, &b], &d), (&f, [&b, &e, &a], &b), (&c, [&e, &f, &a], &e)];
+    for (new, uses, victim) in rounds {
+        uses.into_iter().for_each(Bell::runs);
         assert!(matches!(rig.connect(&pool, new), Attempt::Connected(_)));
         assert_eq!(rig.asked(), [victim.key]);
     }
@@ -270,6 +280,9 @@ impl<F: Fn()> Hands<Bell> for During<'_, F> {
     fn look(&self, owner: &Bell) {
         self.rig.look(owner);
     }
+    fn count_use(&self) -> u64 {
+        number()
+    }
 }
 
 fn phase(pool: &TestPool, index: usize) -> Phase {
@@ -355,14 +368,14 @@ fn while_every_place_is_being_taken_a_connection_is_told_to_wait() {
 fn doorbells_that_may_go_are_taken_back_and_their_places_are_free() {
     let [a, b, c] = bells(1);
     let (mut rig, pool) = full(3, &[a.clone(), b.clone(), c.clone()]);
-    pool.let_go(&rig, 9, |bell| bell.key != b.key);
+    pool.let_go(&rig, |bell| bell.key != b.key);
     assert_eq!((rig.asked(), rig.looked.take()), (std::vec![a.key, c.key], std::vec![a.key, c.key]));
     assert_eq!(rig.attached.borrow().as_slice(), [(1, b.key)]);
     assert_eq!(rig.connect(&pool, &c), Attempt::Connected(0), "the first free one");
     // One that the OS keeps stays connected, and is not asked for again until a place has changed hands.
     rig.kept = std::vec![b.key];
-    pool.let_go(&rig, 9, |bell| bell.key == b.key);
-    pool.let_go(&rig, 9, |bell| bell.key == b.key);
+    pool.let_go(&rig, |bell| bell.key == b.key);
+    pool.let_go(&rig, |bell| bell.key == b.key);
     assert_eq!(rig.asked(), [b.key]);
     assert_eq!(rig.attached.borrow().as_slice(), [(1, b.key), (0, c.key)]);
 }

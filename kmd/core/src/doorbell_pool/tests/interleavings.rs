@@ -34,7 +34,7 @@ impl Owner for Bell {
     fn process(&self) -> u64 {
         self.0 as u64
     }
-    fn executed(&self) -> u64 {
+    fn used(&self) -> u64 {
         0
     }
     fn is_closed(&self) -> bool {
@@ -100,6 +100,9 @@ impl Hands<Bell> for World {
         true
     }
     fn look(&self, _owner: &Bell) {}
+    fn count_use(&self) -> u64 {
+        0
+    }
 }
 
 impl World {
@@ -164,7 +167,7 @@ impl World {
             }
             return;
         }
-        self.pool.let_go(self, 0, |_| true);
+        self.pool.let_go(self, |_| true);
     }
 
     /// DisconnectDoorbell, and the rotation behind it.
