@@ -372,9 +372,7 @@ impl Device {
             return;
         }
         let adapter = self.adapter();
-        for context in self.hw_contexts() {
-            context.abort();
-        }
+        HwContext::abort_all(adapter, &self.hw_contexts());
         for context in self.contexts() {
             context.cancel();
         }

@@ -245,20 +245,21 @@ impl HwContext {
         self.queues.lock().iter().filter_map(Weak::upgrade).filter(|queue| queue.is_alive()).collect()
     }
 
-    /// Its device is lost: off the run list (waiting for the acknowledgement for at most the TDR delay), doorbells gone
-    /// for good.
+    /// The device of these contexts is lost: off the run list, all of them asked before any acknowledgement is waited
+    /// for (for at most the TDR delay), and then doorbells gone for good.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn abort(self: &Arc<Self>) {
-        let adapter = self.device.adapter();
-        let ending = self.ending.exclusive(adapter.kernel());
-        if self.acknowledges() && matches!(self.suspend(), Suspend::Pending(_)) {
-            crate::recovery::await_suspension(adapter, self);
-        }
+    pub(crate) fn abort_all(adapter: &Arc<Adapter>, contexts: &[Arc<Self>]) {
+        // Entered for all of them until they are off: meanwhile the watch puts none back.
+        let ending: Vec<_> = contexts.iter().map(|context| context.ending.exclusive(adapter.kernel())).collect();
+        let is_asked =
+            |context: &&Arc<Self>| context.acknowledges() && matches!(context.suspend(), Suspend::Pending(_));
+        let asked: Vec<_> = contexts.iter().filter(is_asked).cloned().collect();
+        crate::recovery::await_suspensions(adapter, &asked);
         drop(ending);
-        self.commands.drop_all();
-        for queue in self.queues() {
-            queue.abort();
+        for context in contexts {
+            context.commands.drop_all();
+            context.queues().iter().for_each(|queue| queue.abort());
         }
     }
 

@@ -45,7 +45,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use nt_model::sched::Ticks;
 use wddm_abi::DXGK_SCHEDULING_LOG_CONTEXT_STATE;
 
-pub(crate) use self::come_off::{await_suspension, take_packets_off};
+pub(crate) use self::come_off::{await_suspension, await_suspensions, take_packets_off};
 use self::hw_engine::Late;
 use self::steps::Reason;
 use crate::adapter::Adapter;

@@ -75,7 +75,7 @@ impl Sleep {
         }
         self.rests.store(true, Ordering::Release);
         drop(self.watching.exclusive(adapter.kernel()));
-        let mut suspended = Vec::new();
+        let (mut suspended, mut asked) = (Vec::new(), Vec::new());
         for context in adapter.hw_contexts() {
             let answer = {
                 let _held = context.hold();
@@ -83,12 +83,13 @@ impl Sleep {
                 runs.then(|| context.keep_off(Keeper::Sleep))
             };
             let Some(answer) = answer else { continue };
-            // It is not held: a reset for the sake of the acknowledgement aborts contexts, perhaps this one.
             if matches!(answer, Suspend::Pending(_)) {
-                crate::recovery::await_suspension(adapter, &context);
+                asked.push(context.clone());
             }
             suspended.push(context);
         }
+        // None is held: a reset for the sake of an acknowledgement aborts contexts, perhaps one of these.
+        crate::recovery::await_suspensions(adapter, &asked);
         crate::recovery::take_packets_off(adapter);
         for doorbell in adapter.scheduler.queues().iter().flat_map(|queue| queue.doorbells()) {
             doorbell.disconnect_for_d3();

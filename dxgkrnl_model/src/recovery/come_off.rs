@@ -29,25 +29,39 @@ pub(super) fn on_worker(adapter: &Arc<Adapter>, work: impl FnOnce(&Arc<Adapter>)
     done.1.wait_for(adapter.kernel(), None, over);
 }
 
-/// Waits for an acknowledgement outside the watch; an engine that owes it for TdrDelay is reset.
+/// [`await_suspensions`] of one context.
 ///
 /// IRQL: PASSIVE_LEVEL.
 pub(crate) fn await_suspension(adapter: &Arc<Adapter>, context: &Arc<HwContext>) {
+    await_suspensions(adapter, std::slice::from_ref(context));
+}
+
+/// Waits for acknowledgements outside the watch, of contexts that have all been asked; an engine that owes any of them
+/// for TdrDelay is reset, once for all that it owes.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(crate) fn await_suspensions(adapter: &Arc<Adapter>, contexts: &[Arc<HwContext>]) {
     let kernel = adapter.kernel();
     let deadline = kernel.now() + adapter.personality().tdr.delay;
-    context
-        .changed
-        .wait_for(kernel, Some(deadline), || (!context.is_suspending() || !adapter.is_working()).then_some(()));
-    if adapter.is_working() {
-        let acknowledged = !context.is_suspending();
-        // An engine that hangs may owe it; one that has nothing to do may not.
-        adapter.rules().check(&SUSPEND_ACK, acknowledged || !is_idle(adapter, context.node()), || {
-            format!("node {} has nothing to do and did not acknowledge a suspension", context.node())
-        });
+    for context in contexts {
+        let is_over = || (!context.is_suspending() || !adapter.is_working()).then_some(());
+        context.changed.wait_for(kernel, Some(deadline), is_over);
+        if adapter.is_working() {
+            let acknowledged = !context.is_suspending();
+            // An engine that hangs may owe it; one that has nothing to do may not.
+            adapter.rules().check(&SUSPEND_ACK, acknowledged || !is_idle(adapter, context.node()), || {
+                format!("node {} has nothing to do and did not acknowledge a suspension", context.node())
+            });
+        }
     }
-    if context.is_suspending() && adapter.is_working() && adapter.personality().tdr.enabled {
-        let late = Late::Owes(std::slice::from_ref(context));
-        hw_engine::recover(adapter, context.node(), late, Reason::Suspension);
+    for (at, context) in contexts.iter().enumerate() {
+        let node = context.node();
+        let is_first = contexts[..at].iter().all(|other| other.node() != node);
+        let owes = |other: &&Arc<HwContext>| other.node() == node && other.is_suspending();
+        let late: Vec<_> = contexts.iter().filter(owes).cloned().collect();
+        if is_first && !late.is_empty() && adapter.is_working() && adapter.personality().tdr.enabled {
+            hw_engine::recover(adapter, node, Late::Owes(&late), Reason::Suspension);
+        }
     }
 }
 

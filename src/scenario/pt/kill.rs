@@ -1,10 +1,14 @@
 //! SIGKILL: the process is suspended, disconnected, destroyed, and its neighbour runs on.
 
 use super::{Held, Neighbour, setup};
+use crate::scenario::db::{RingQueue, Room, raw, store};
 use crate::scenario::te::in_time::in_time;
-use crate::scenario::{Played, Stage, same};
+use crate::scenario::{Played, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
+use dxgkrnl_model::process::End;
+use gpu_wire::packet::Indirect;
 use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -13,6 +17,8 @@ const SUSPEND: &str = "DxgkDdiSuspendContext";
 const DISCONNECT: &str = "DxgkDdiDisconnectDoorbell";
 const DESTROY: &str = "DxgkDdiDestroyDoorbell";
 const QUEUE: &str = "DxgkDdiDestroyHwQueue";
+/// An engine is reset.
+const RESET: &str = "DxgkDdiResetHwEngine";
 /// An allocation goes: the rings do in front of the doorbells.
 const CLOSE: &str = "DxgkDdiCloseAllocation";
 const CALLS: [&str; 5] = [SUSPEND, DISCONNECT, CLOSE, DESTROY, QUEUE];
@@ -40,7 +46,39 @@ pub(super) fn busy(stage: &Stage) -> Played {
     })
 }
 
+/// A process whose contexts all want an engine that comes off none of them: they are asked together, so that one reset
+/// is enough. Of this Linux process.
+fn many_hung(stage: &Stage) -> Played {
+    const CONTEXTS: u64 = 3;
+    let setup = || Setup::default().setting("IdleMilliseconds", 0).quick_tdr().resets(1);
+    in_time(stage, setup, |scene, _| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let code = room.memory(scene, 4096)?;
+        let begins = store(code.gpu + 2048, 1);
+        let jump = Indirect { address: code.gpu, length: begins.as_bytes().len() as u64 + 24 }.to_packet();
+        code.write(&raw, 0, &[begins.as_bytes(), jump.as_bytes()].concat())?;
+        let queues: Vec<_> =
+            (0..CONTEXTS).map(|_| RingQueue::connected(scene, &room, 0, 4096)).collect::<Result<_>>()?;
+        for queue in &queues {
+            queue.write(jump.as_bytes())?;
+            queue.publish()?;
+            queue.ring()?;
+        }
+        scene.until("work without an end", || Ok(raw.load(code.cpu + 2048)? == 1))?;
+        // Not before: TdrDelay begins with what the OS is told.
+        queues.iter().try_for_each(|queue| queue.tell(1))?;
+        let from = scene.journal(&[SUSPEND, RESET]).len();
+        drop(queues);
+        Arc::into_inner(raw.process).context("another owner of the process")?.end(End::Terminated);
+        let calls = scene.journal(&[SUSPEND, RESET]).split_off(from);
+        same("suspensions and resets", calls, vec![SUSPEND, SUSPEND, SUSPEND, RESET])?;
+        Neighbour::new(scene, 0)?.job(scene)
+    })
+}
+
 pub(super) fn hung(stage: &Stage) -> Played {
+    many_hung(stage).context("several contexts")?;
     // The neighbour's work, and the paging before it, is shorter than TdrDelay.
     in_time(
         stage,
