@@ -257,7 +257,13 @@ impl Power {
         }
         // CAST: a node's number.
         let node = node as u32;
-        adapter.scheduler.defer(adapter, Box::new(move |adapter| to_f1(adapter, node)));
+        let goes = move |adapter: &Arc<Adapter>| {
+            // In D3, and on the way there and back, the wish is dropped: doorbells and power are not the engine's then.
+            if let Some(_awake) = adapter.power.sleep.watch(adapter.kernel()) {
+                to_f1(adapter, node);
+            }
+        };
+        adapter.scheduler.defer(adapter, Box::new(goes));
     }
 
     /// Work comes to a node, which [`VidSch::has_work`](crate::vidsch::VidSch::has_work) knows of already, or a

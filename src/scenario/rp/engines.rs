@@ -4,6 +4,7 @@ use crate::scenario::db::power::{state_of, with_components};
 use crate::scenario::db::{CONNECTED, MODELS, NOTIFY, RETRY, RingQueue, Room, idle_queue, raw, store};
 use crate::scenario::{Played, Scenario, Scene, Stage, same};
 use anyhow::{Context, ensure};
+use dxgkrnl_model::personality::{Gate, SECOND};
 use gpu_wire::packet::Indirect;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,12 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a ring right before the page of a doorbell is rotated for F1: its work runs, once",
         source: "User-mode work submission, engine F-state transitions; DxgkDdiDisconnectDoorbell",
         play: at_the_rotation,
+    },
+    Scenario {
+        id: "RP-20",
+        title: "an engine on its way to F1 gets there before the device goes to D3; a connection brings both back",
+        source: "User-mode work submission, engine F-state transitions, engine D-state transitions",
+        play: into_d3,
     },
 ];
 
@@ -82,6 +89,41 @@ fn whole_engine(stage: &Stage) -> Played {
 
 /// The OS has had the driver disconnect the doorbell, and user mode still sees it connected: what is rung then, at one
 /// moment after the other, is found by the look that the engine takes last before it is in F1.
+fn into_d3(stage: &Stage) -> Played {
+    const SUSPEND: &str = "DxgkDdiSuspendContext";
+    let gate = Gate::default();
+    let setup = with_components(1, 0).windows(|windows| {
+        windows.tdr.delay = 120 * SECOND;
+        windows.gates.f1 = Some(gate.clone());
+    });
+    stage.play(setup, |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let memory = room.memory(scene, 4096)?;
+        let queue = RingQueue::connected(scene, &room, 0, 4096)?;
+        let progress = queue.submit_through(&[])?;
+        queue.wait(scene, progress)?;
+        scene.until("an engine on its way to F1", || Ok(gate.came() >= 1))?;
+        let from = scene.journal(&[STATE, SUSPEND]).len();
+        std::thread::scope(|scope| {
+            let sleep = scope.spawn(|| scene.world.os.put_to_sleep(scene.adapter(), false));
+            // Time in which a device that does not wait for the engine would go to D3.
+            std::thread::park_timeout(Duration::from_millis(50));
+            gate.open(true);
+            sleep.join().map_err(|_| anyhow::anyhow!("a panic"))
+        })?;
+        let calls = scene.journal(&[STATE, SUSPEND]).split_off(from);
+        same("F1, and then the way to D3", calls, vec![STATE, SUSPEND])?;
+        same("status in D3", queue.status()?, RETRY)?;
+        queue.connect()?;
+        ensure!(!scene.world.os.is_asleep(scene.adapter()), "the device has no power");
+        let progress = queue.submit_through(&[store(memory.gpu, 7)])?;
+        queue.wait(scene, progress)?;
+        same("memory", raw.load(memory.cpu)?, 7)?;
+        scene.until("F1 once more", || Ok(state_of(scene, 0)? == 1))
+    })
+}
+
 fn at_the_rotation(stage: &Stage) -> Played {
     const ROUNDS: u32 = 40;
     /// Rings that must be in front of a rotation. A machine that is busy needs more rounds for them.
