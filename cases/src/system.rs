@@ -23,6 +23,11 @@ pub trait System {
     /// A value that the driver has under its registry key (`docs/settings.md`); `None`: it has its default.
     fn setting(&self, name: &str) -> Option<u32>;
 
+    /// How many waits for fences have been asked of the OS so far; `None`: the system does not say.
+    fn fence_waits(&self) -> Option<u64> {
+        None
+    }
+
     /// Long enough for anything that must happen on this system.
     fn patience(&self) -> Duration {
         self.tdr_delay() * 10 + Duration::from_secs(20)

@@ -52,6 +52,11 @@ impl System for World<'_> {
         patience()
     }
 
+    fn fence_waits(&self) -> Option<u64> {
+        let thunks = self.scene.world.os.counts().thunks;
+        Some(thunks.get("D3DKMTWaitForSynchronizationObjectFromCpu").copied().unwrap_or(0))
+    }
+
     fn setting(&self, name: &str) -> Option<u32> {
         self.needs.and_then(|(known, value)| (name == known).then_some(value))
     }

@@ -59,6 +59,7 @@ pub fn full(system: &dyn System) -> Result<()> {
         refused("into a full ring", last, STATUS_IO_TIMEOUT)?;
         ensure!(taken > 10, "{taken} submissions filled the ring");
         same("progress", queue.progress()?, (0, taken + 1))?;
+        let (before, begun) = (system.fence_waits(), std::time::Instant::now());
         std::thread::scope(|scope| {
             let producer = scope.spawn(|| -> Result<()> {
                 for index in taken..ROUNDS {
@@ -66,7 +67,13 @@ pub fn full(system: &dyn System) -> Result<()> {
                 }
                 Ok(())
             });
-            std::thread::park_timeout(std::time::Duration::from_millis(20));
+            // A producer that has looked long enough waits for the progress fence. Where the system does not say so, it
+            // has some time to.
+            let stalls = || match system.fence_waits() {
+                Some(now) => Some(now) > before,
+                None => begun.elapsed() > std::time::Duration::from_millis(20),
+            };
+            until("a stall", system.patience(), || Ok(stalls() || producer.is_finished()))?;
             ensure!(!producer.is_finished(), "the ring took everything");
             gate.signal(1)?;
             producer.join().map_err(|_| anyhow!("the producer panicked"))?

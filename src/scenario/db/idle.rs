@@ -272,11 +272,21 @@ fn seldom(stage: &Stage) -> Played {
         same("callbacks", scene.callbacks("DxgkCbDisconnectDoorbell"), before)?;
         unprobed(scene)?;
         // Calls in a row, as fast as they go.
-        looked_at(scene, &queue)?;
-        let (progress, status) = queue.submit(&count.packets())?;
-        same("status", status, CONNECTED)?;
-        queue.wait(scene, progress)?;
-        same("executions", count.get(&room)?, 6)
+        let mut executions = 5;
+        scene.until("a ring of a connected doorbell", || {
+            looked_at(scene, &queue)?;
+            let (progress, status) = queue.submit(&count.packets())?;
+            // Where the host was slow, the doorbell has gone in between.
+            match status {
+                RETRY => queue.connect()?,
+                NOTIFY => queue.notify()?,
+                _ => (),
+            }
+            queue.wait(scene, progress)?;
+            executions += 1;
+            same("executions", count.get(&room)?, executions)?;
+            Ok(status == CONNECTED)
+        })
     })
 }
 
