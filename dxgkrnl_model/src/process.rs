@@ -436,7 +436,8 @@ impl ProcessInner {
             // Those that threads inside have made meanwhile.
             self.devices().iter().for_each(Device::stop);
         }
-        if how == End::Normal && shared.personality().rings_first {
+        // Source: article user-mode-work-submission, both terminations: ring, ring control, doorbell, queue.
+        if shared.personality().rings_first {
             self.take_rings_away();
         }
         if how == End::Terminated && shared.personality().ends_rudely {

@@ -44,7 +44,7 @@ pub(super) fn rings_first(stage: &Stage) -> Played {
             };
             stage.play(setup.clone(), play).with_context(|| format!("rings first: {first}, doorbell model {model}"))?;
             let of = || format!("work under way, rings first: {first}, doorbell model {model}");
-            stage.play(setup, ends_at_work).with_context(of)?;
+            stage.play(setup, |scene| ends_at_work(scene, first)).with_context(of)?;
         }
     }
     Ok(())
@@ -54,8 +54,9 @@ pub(super) fn rings_first(stage: &Stage) -> Played {
 const UNDER_WAY: u64 = 256 << 20;
 
 /// A process with two devices ends while a queue of each works: all that was submitted is done, whichever of them was
-/// waited for first, and no ring was touched before that.
-fn ends_at_work(scene: &Scene) -> Played {
+/// waited for first, and no ring was touched before that. Rings go first in both ends.
+fn ends_at_work(scene: &Scene, first: bool) -> Played {
+    const GOES: [&str; 2] = ["DxgkDdiDestroyDoorbell", "DxgkDdiCloseAllocation"];
     let witness = raw(scene)?;
     let seen_by = Room::new(&witness)?;
     let mut amid = 0;
@@ -84,11 +85,14 @@ fn ends_at_work(scene: &Scene) -> Played {
         // With its doorbells connected.
         let process = Arc::into_inner(raw.process).context("another owner of the process")?;
         // Every third is terminated, of which nothing is waited for.
-        if round % 3 == 0 {
-            process.end(End::Terminated);
+        let how = if round % 3 == 0 { End::Terminated } else { End::Normal };
+        let from = scene.journal(&GOES).len();
+        process.end(how);
+        let gone = scene.journal(&GOES).get(from).copied();
+        same("what goes first", gone, Some(GOES[usize::from(first)])).with_context(|| format!("{how:?}"))?;
+        if how == End::Terminated {
             continue;
         }
-        process.end(End::Normal);
         for fence in &fences {
             same("what its queues have signaled", witness.load(fence.cpu)?, round.into())?;
         }
