@@ -4,6 +4,7 @@
 //! [`stop`], [`query`] (asking the driver), [`caps`] (what it answered), [`judge`] and [`first`] (whether that is
 //! consistent).
 
+mod calls;
 pub(crate) mod caps;
 pub mod compute;
 mod cross;
@@ -18,7 +19,10 @@ pub(crate) mod segments;
 pub(crate) mod start;
 pub(crate) mod stop;
 
-use std::collections::{BTreeMap, VecDeque};
+pub use calls::JOURNAL;
+
+use calls::Calls;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -133,6 +137,8 @@ pub struct Adapter {
     memory_class: Gate,
     /// Kernel addresses of fence values, for one call each.
     pub(crate) windows: crate::fence::window::Windows,
+    /// Storage of fences that were destroyed.
+    pub(crate) kept_fences: crate::fence::kept::Kept,
     monitored: Lock<Vec<Weak<FenceState>>>,
     native: Lock<Vec<Weak<FenceOnAdapter>>>,
     /// The driver's handle of the native fence that was destroyed last.
@@ -140,27 +146,6 @@ pub struct Adapter {
     affinities: Lock<std::collections::BTreeSet<u32>>,
     transcript: Lock<Vec<Line>>,
     calls: Lock<Calls>,
-}
-
-#[derive(Debug, Default)]
-struct Calls {
-    ddis: BTreeMap<&'static str, u64>,
-    callbacks: BTreeMap<&'static str, u64>,
-    /// The last [`JOURNAL`] DDIs, in the order in which they were entered.
-    journal: VecDeque<&'static str>,
-}
-
-/// How many DDI calls an adapter remembers in order.
-pub const JOURNAL: usize = 8192;
-
-impl Calls {
-    fn count_ddi(&mut self, name: &'static str) {
-        *self.ddis.entry(name).or_default() += 1;
-        if self.journal.len() == JOURNAL {
-            self.journal.pop_front();
-        }
-        self.journal.push_back(name);
-    }
 }
 
 impl fmt::Debug for Adapter {
@@ -204,6 +189,7 @@ impl Adapter {
             scheduler_class: Gate::new(),
             memory_class: Gate::new(),
             windows: crate::fence::window::Windows::new(),
+            kept_fences: crate::fence::kept::Kept::new(),
             monitored: Lock::new(Rank::Registry, Vec::new()),
             native: Lock::new(Rank::Registry, Vec::new()),
             dead_fence: AtomicUsize::new(0),

@@ -4,6 +4,7 @@
 //! and GPU; [`monitored`] ones are those of WDDM 2.0. Both have [`Waiters`]; a [`Wait`] is on one fence or several, for
 //! all of them or any.
 
+pub(crate) mod kept;
 pub(crate) mod monitored;
 pub(crate) mod native;
 pub(crate) mod place;

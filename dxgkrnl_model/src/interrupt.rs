@@ -13,6 +13,7 @@
 pub(crate) mod callbacks;
 mod classify;
 mod journal;
+mod vsync;
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -23,6 +23,7 @@
 //! | `come_off.rs` | work that is to come off its engine outside the watch |
 //! | `collect.rs` | debug information |
 //! | `lockout.rs` | processes that hang engines again and again |
+//! | `unheard.rs` | fences that passed their monitored values without an interrupt |
 //! | `watchdog.rs` | calls of the scheduler in which the driver stays |
 //!
 //! Source: articles timeout-detection-and-recovery, tdr-changes-in-windows-8, tdr-registry-keys; DDI pages of the
@@ -37,6 +38,7 @@ mod journal;
 pub(crate) mod lockout;
 pub(crate) mod packet;
 pub mod steps;
+pub(crate) mod unheard;
 pub(crate) mod watchdog;
 
 use std::sync::Arc;
@@ -49,11 +51,9 @@ pub(crate) use self::come_off::{await_suspension, await_suspensions, take_packet
 use self::hw_engine::Late;
 use self::steps::Reason;
 use crate::adapter::Adapter;
-use crate::fence::native::FenceOnAdapter;
 use crate::hw_context::{HwContext, Suspend};
 use crate::hw_queue::HwQueue;
 use crate::personality::{Departure, Gate};
-use crate::rules::fence::NF_LOST;
 use crate::rules::tdr::HW_STALL;
 use crate::sync::{Admission, Gate as Alone, Lock, Rank};
 
@@ -295,7 +295,7 @@ pub(crate) fn watch(adapter: &Arc<Adapter>) -> Option<Ticks> {
     }
     packet::watch(adapter, settings.delay, &mut at);
     crate::power::watch(adapter, settings.delay, &mut at);
-    audit_fences(adapter, now(), settings.delay, &mut at);
+    unheard::audit(adapter, now(), settings.delay, &mut at);
     next
 }
 
@@ -516,39 +516,6 @@ pub(crate) fn reset_wanted(adapter: &Arc<Adapter>, node: u32, reason: Reason) {
         _ if found.is_hardware_scheduled => hw_engine::recover(adapter, node, Late::Nobody, reason),
         _ => packet::recover(adapter, &found, reason),
     }
-}
-
-/// A fence that is past its monitored value with somebody waiting for it, for a whole cadence, was signalled without an
-/// interrupt.
-fn audit_fences(adapter: &Arc<Adapter>, now: Ticks, delay: Ticks, at: &mut impl FnMut(Ticks)) {
-    let fences = adapter.native_fences();
-    let waits = |on: &Arc<FenceOnAdapter>| {
-        let fence = on.fence()?;
-        Some((fence.waiters().least()?, fence.value(), on.handle(), fence.is_always_signaled()))
-    };
-    let waited: Vec<_> = fences.iter().filter_map(waits).collect();
-    if !waited.is_empty() {
-        at(now + delay);
-    }
-    let overdue: Vec<_> = waited.iter().filter(|(least, value, _, always)| value >= least && !always).collect();
-    let known = std::mem::take(&mut *adapter.tdr.lost.lock());
-    let mut candidates = Vec::new();
-    for (least, value, handle, _) in overdue {
-        let since = known.iter().find(|(known, _)| known == handle).map_or(now, |(_, since)| *since);
-        if now >= since + delay {
-            adapter.rules().check(&NF_LOST, false, || {
-                format!("fence {handle:#x} is {value:#x}, {least:#x} is waited for, and no interrupt came")
-            });
-            crate::fence::update::scan_native(adapter);
-        } else {
-            candidates.push((*handle, since));
-        }
-    }
-    if !waited.is_empty() {
-        adapter.rules().count(&NF_LOST);
-    }
-    *adapter.tdr.lost.lock() = candidates;
-    adapter.tdr.last_audit.store(now, Ordering::Relaxed);
 }
 
 /// `DxgkCbInvalidateHwContext`.

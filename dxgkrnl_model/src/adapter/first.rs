@@ -1,6 +1,8 @@
 //! Judgements of a driver's first answers that no single capability decides: flip capabilities of an adapter that never
 //! flips, slots by version, and capabilities that promise another slot or a feature.
 
+mod address;
+
 use nt_model::{Details, Rule};
 use wddm_abi::{DXGK_FEATURE_ID, DXGKDDI_INTERFACE_VERSION_WDDM2_0, DXGKDDI_INTERFACE_VERSION_WDDM2_4};
 
@@ -59,7 +61,7 @@ pub(super) fn judge(adapter: &Adapter, caps: &Caps) -> Vec<Verdict> {
 /// Judges what does not end the start: Windows starts such a driver, and the fault shows later.
 pub(super) fn judge_later(adapter: &Adapter, caps: &Caps) {
     let verdicts = judge_segments(caps).into_iter().chain(judge_unused(adapter, caps));
-    let verdicts = verdicts.chain(judge_handle(adapter, caps));
+    let verdicts = verdicts.chain(judge_handle(adapter, caps)).chain(address::judge(adapter, caps));
     for (rule, holds, text) in verdicts {
         adapter.rules().check(rule, holds, || Details::new(text));
     }

@@ -32,6 +32,7 @@ impl Adapter {
         for fence in self.native_fences() {
             fence.forsake();
         }
+        self.kept_fences.judge(self);
         self.scheduler.stop_watch(self);
         self.scheduling_logs.finish(self);
         self.scheduling_logs.hide(self);

@@ -254,7 +254,7 @@ impl Slot {
         self.pages.retire(self.offset);
         if self.pages.kind.sharing != Sharing::Packed {
             self.pages.hide(adapter);
-            self.pages.judge_all(adapter);
+            adapter.kept_fences.keep(adapter, &self.pages);
         }
     }
 }

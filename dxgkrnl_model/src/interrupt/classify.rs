@@ -133,8 +133,7 @@ pub(crate) fn classify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT
         | Type::DXGK_INTERRUPT_CRTC_VSYNC_WITH_MULTIPLANE_OVERLAY2
         | Type::DXGK_INTERRUPT_CRTC_VSYNC_WITH_MULTIPLANE_OVERLAY3
         | Type::DXGK_INTERRUPT_PERIODIC_MONITORED_FENCE_SIGNALED => {
-            let render_only = adapter.known_caps().is_render_only();
-            adapter.rules().check(&rule::INT_VSYNC, !render_only, || format!("{:?}", data.InterruptType));
+            super::vsync::judge(adapter, data);
             None
         }
         other => {

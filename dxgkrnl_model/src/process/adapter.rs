@@ -225,6 +225,7 @@ impl ProcessAdapter {
         }
         self.doorbells.release(self);
         self.fences.release(self);
+        self.adapter.kept_fences.judge(&self.adapter);
         let devices = self.take_devices();
         drop(devices);
         if let Some(manager) = self.adapter.memory.manager() {

@@ -14,6 +14,7 @@ use nt_model::sched::TICKS_PER_MS;
 
 use super::ProcessInner;
 use crate::device::Device;
+use crate::recovery::unheard::judge_at_end;
 use crate::sync::{Lock, Rank};
 
 /// What a process knows of its threads inside.
@@ -138,10 +139,14 @@ impl Rundown {
         !core::mem::replace(&mut self.0.lock().ending, true)
     }
 
-    /// Waits until no thread is inside, and no adapter is being stopped. Waits of threads on `devices` are given up.
+    /// Waits until no thread is inside, and no adapter is being stopped. Waits of threads on `devices` are given up,
+    /// once the driver had its time to tell of fences that are signalled.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(super) fn wait(&self, machine: &Machine, devices: impl Fn() -> Vec<Arc<Device>>) {
+        for device in devices() {
+            judge_at_end(device.adapter());
+        }
         let is_alone = |inside: &Inside| inside.working + inside.waiting == 0 && !inside.destroying;
         while !is_alone(&self.0.lock()) && !machine.rules.is_stopped() {
             for device in devices() {

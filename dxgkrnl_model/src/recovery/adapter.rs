@@ -7,6 +7,8 @@
 //! Chosen: paging buffers that were with the driver are submitted again, under new ids, since the reset has moved the
 //! last completed ids on to those that were submitted last; the article says of the system device that it resumes.
 
+mod still;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -81,6 +83,7 @@ fn reset(adapter: &Arc<Adapter>, reason: Reason, recovers: Admission<'_>) {
     let reset = ddi::status(call_ddi!(adapter, DxgkDdiResetFromTimeout(miniport)));
     judge(adapter, "DxgkDdiResetFromTimeout", reset);
     record.step(Step::ResetFromTimeout(reset));
+    let values = still::values(adapter);
     adapter.kernel().flush_queued_dpcs();
     for node in adapter.scheduler.nodes() {
         crate::interrupt::forget_node(adapter, node.ordinal as usize);
@@ -90,6 +93,7 @@ fn reset(adapter: &Arc<Adapter>, reason: Reason, recovers: Admission<'_>) {
     // In the clean-up between the two calls.
     record.step(Step::Evicted(lost::memory_is_gone(adapter, Loss::Reset)));
     super::pass(adapter, adapter.personality().gates.restart.as_ref());
+    still::judge(adapter, &values);
     let restarted = ddi::status(call_ddi!(adapter, DxgkDdiRestartFromTimeout(miniport)));
     judge(adapter, "DxgkDdiRestartFromTimeout", restarted);
     record.step(Step::RestartFromTimeout(restarted));

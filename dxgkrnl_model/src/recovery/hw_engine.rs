@@ -12,7 +12,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use wddm_abi::{D3DDDI_DOORBELLSTATUS, DXGKARG_RESETHWENGINE, DXGKARG_RESUMEHWENGINE, ntstatus};
+use wddm_abi::{
+    D3DDDI_DOORBELLSTATUS, DXGK_SCHEDULING_LOG_CONTEXT_STATE, DXGKARG_RESETHWENGINE, DXGKARG_RESUMEHWENGINE, ntstatus,
+};
 
 use super::journal::Record;
 use super::packet::distinct;
@@ -26,8 +28,8 @@ use crate::hw_queue::HwQueue;
 use crate::personality::Departure;
 use crate::rules::tdr::{TDR_GUILTY, TDR_INVALIDATE};
 
-/// Between the reset of an engine and its resumption: a millisecond.
-const SETTLE: i64 = -10_000;
+/// Between the reset of an engine and its resumption, in which DXG-INT-AFTER-RESET is judged: five milliseconds.
+const SETTLE: i64 = -50_000;
 
 /// For whose sake the engine of a hardware-scheduled node is reset.
 #[derive(Clone, Copy)]
@@ -97,6 +99,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: Late<'_>, reason:
     let stuck: Vec<_> = adapter.hw_contexts().into_iter().filter(|context| is_stuck(context, node, late)).collect();
     let owed = late.iter().any(|context| context.is_suspending());
     let before = progress_of(adapter, node);
+    let ran = said_to_run(adapter, reason, &stuck);
     tdr.invalidated.lock().clear();
     let mut arguments = DXGKARG_RESETHWENGINE::zeroed();
     (arguments.NodeOrdinal, arguments.EngineOrdinal) = (place.node, place.engine);
@@ -121,12 +124,14 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: Late<'_>, reason:
     tdr.set_node(node, NodeState { resetting: true, quiet: true });
     // The reset found nothing that ran where every late context acknowledged its suspension before the driver was
     // asked. An acknowledgement during the call may come from the reset itself: it tells only beside progress of a
-    // queue of the node. Where no context is late, the driver or a fault asked for the reset: nothing need have run.
-    let let_go = !owed
-        || (late.iter().all(|context| !context.is_suspending()) && has_moved(&before, &progress_of(adapter, node)));
+    // queue of the node. Where no context is late, the driver, a fault or user mode asked for the reset: nothing need
+    // have run but what the driver itself says to hang.
+    let moved = has_moved(&before, &progress_of(adapter, node));
+    let let_go = !owed || (late.iter().all(|context| !context.is_suspending()) && moved);
+    let kept_back = !ran.is_empty() && !moved && !invalidated.iter().any(|context| is_among(context, &ran));
     // One that comes in the call without progress is the reset's own, and not that of an engine that had let go.
     let still_owed = late.iter().all(|context| context.is_suspending());
-    let mut named = let_go || invalidated.iter().any(|context| is_among(context, &stuck));
+    let mut named = (let_go && !kept_back) || invalidated.iter().any(|context| is_among(context, &stuck));
     // Time in which an engine that was not stopped would show.
     adapter.kernel().delay_execution(SETTLE);
     super::between(adapter, &[node], adapter.personality().gates.quiet.as_ref());
@@ -141,7 +146,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: Late<'_>, reason:
     let resumed = ddi::status(call_ddi!(adapter, DxgkDdiResumeHwEngine(miniport, pointer)));
     record.step(Step::ResumeHwEngine(resumed));
     tdr.set_node(node, NodeState::default());
-    if !named && still_owed && resumed.is_success() {
+    if !named && !late.is_empty() && still_owed && resumed.is_success() {
         named = have_let_go(adapter, late);
     }
     adapter.rules().check(&TDR_INVALIDATE, named, || {
@@ -153,7 +158,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: Late<'_>, reason:
     });
     let mut lost = invalidated;
     if !named {
-        lost.extend_from_slice(late);
+        lost.extend_from_slice(if late.is_empty() { &ran } else { late });
     }
     for context in &lost {
         context.invalidate(!named);
@@ -172,6 +177,19 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: Late<'_>, reason:
     if !resumed.is_success() && resumed != ntstatus::STATUS_SYSTEM_SHUTDOWN {
         adapter_reset::run_promoted(adapter, known);
     }
+}
+
+/// Contexts that hang the engine by the driver's own word: it asked for the reset because of a hang, and its scheduling
+/// log has them running, with work that makes no progress. Empty where the reset has another reason.
+///
+/// IRQL: PASSIVE_LEVEL.
+fn said_to_run(adapter: &Adapter, reason: Reason, stuck: &[Arc<HwContext>]) -> Vec<Arc<HwContext>> {
+    if !matches!(reason, Reason::Asked | Reason::Hung) {
+        return Vec::new();
+    }
+    let running = DXGK_SCHEDULING_LOG_CONTEXT_STATE::DXGK_SCHEDULING_LOG_CONTEXT_STATE_RUNNING.0;
+    let runs = |context: &&Arc<HwContext>| adapter.scheduling_logs.state(adapter, context) == Some(running);
+    stuck.iter().filter(runs).cloned().collect()
 }
 
 /// Returns whether every late context acknowledges its suspension behind the resumption of its engine: what the engine

@@ -367,7 +367,7 @@ fn current_fence(adapter: &Adapter, node: &Node) {
     if !status.is_success() {
         return;
     }
-    let current = arguments.CurrentFence;
+    let current = node.packet.meant_by(arguments.CurrentFence);
     let (_, _, after) = node.packet.ids();
     // The fence was submitted before the call, the driver says that it is complete, and no interrupt has reported it.
     let unreported = before.contains(&current) && after.contains(&current);

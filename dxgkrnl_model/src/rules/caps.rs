@@ -223,6 +223,30 @@ rules! {
         bugcheck: none,
         fix: "set one of the two, and PopulatedFromSystemMemory on memory segments only",
     }
+    /// Apertures.
+    SEGMENT_APERTURE = "DXG-SEGMENT-APERTURE" {
+        title: "an adapter with GpuMmuSupported reports one aperture segment",
+        source: "article gpu-segments, Aperture Segments (a single one must be reported)",
+        bugcheck: none,
+        fix: "report one, and no second: what is in system memory needs none but where it is accessed physically",
+    }
+    /// What physical adapters say of their memory management.
+    CAPS_PHYSICAL_FLAGS = "DXG-CAPS-PHYSICAL-FLAGS" {
+        title: "PHYSICALADAPTERCAPS.Flags has IoMmuSupported and GpuMmuSupported as DRIVERCAPS has them",
+        source: "DDI page DXGK_PHYSICALADAPTERCAPS, Flags",
+        bugcheck: none,
+        severity: warning,
+        fix: "set in both what the adapter supports",
+    }
+    /// Where the OS has its own resources.
+    CAPS_INTERNAL_RANGE = "DXG-CAPS-INTERNAL-RANGE" {
+        title: "InternalGpuVirtualAddressRangeStart and -End are both zero, or an ascending range within \
+            VirtualAddressBitCount; zero without GpuMmuSupported and IoMmuSupported",
+        source: "article mcdm-implementation-guidelines, Driver capability requirements (zero if GpuVA isn't supported; \
+            both zero: the entire range)",
+        bugcheck: none,
+        fix: "leave both zero where the OS may use every address",
+    }
     /// Native fence caps.
     NATIVE_FENCE_CAPS = "DXG-NATIVE-FENCE-CAPS" {
         title: "MonitoredValueStride keeps 64-bit values aligned within a page, and MinimumAddress does not exceed MaximumAddress",

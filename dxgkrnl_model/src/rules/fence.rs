@@ -50,7 +50,8 @@ rules! {
     }
     /// No signal is lost.
     NF_LOST = "DXG-NF-LOST" {
-        title: "a fence that passes its MonitoredValue raises a native fence interrupt",
+        title: "a fence that passes its MonitoredValue while somebody waits raises a native fence interrupt, within \
+            TdrDelay, also where the process that waits ends or destroys its device meanwhile",
         source: "article native-gpu-fence-objects, synchronization issues (an interrupt that is not received is not acceptable)",
         bugcheck: none,
         fix: "store CurrentValue, full fence, then read MonitoredValue; raise when greater; retry a notification that failed",
@@ -85,7 +86,9 @@ rules! {
     }
     /// Stores after destruction.
     NF_WRITE_AFTER = "DXG-NF-WRITE-AFTER" {
-        title: "nothing writes a fence's storage after DxgkDdiDestroyNativeFence, or CurrentValue of an always-signaled fence",
+        title: "nothing writes a fence's storage after DxgkDdiDestroyNativeFence, as long as the model keeps it (that of \
+            fences that can be shared: until 32 others are destroyed, or a process leaves the adapter), or CurrentValue \
+            of an always-signaled fence",
         source: "DDI page DxgkDdiDestroyNativeFence, remarks; article native-gpu-fence-objects",
         bugcheck: none,
         fix: "purge what is pending for the fence before returning",
@@ -106,10 +109,13 @@ rules! {
     }
     /// Header of a log.
     LOG_HEADER = "DXG-LOG-HEADER" {
-        title: "the GPU changes FirstFreeEntryIndex and WraparoundCount of a log header and nothing else, the index stays below NumberOfEntries and the count never falls",
-        source: "DDI page DXGK_NATIVE_FENCE_LOG_HEADER; article native-gpu-fence-objects, log buffer mechanism",
+        title: "the GPU changes FirstFreeEntryIndex and WraparoundCount of a log header and nothing else, the index \
+            stays below NumberOfEntries and the count never falls: of a process whose own stores keep away from its \
+            logs, which the model cannot see",
+        source: "DDI page DXGK_NATIVE_FENCE_LOG_HEADER; article native-gpu-fence-objects, log buffer mechanism (the log \
+            is in the process's GPU address space, at an address that nobody tells it)",
         bugcheck: none,
-        fix: "advance the 64-bit word atomically; a client that stores to the log's GPU address itself breaks the rule too, and the driver is not to blame",
+        fix: "advance the 64-bit word atomically; where a client aims at its own log, the driver is not to blame",
     }
     /// Timestamps.
     LOG_TIME = "DXG-LOG-TIME" {

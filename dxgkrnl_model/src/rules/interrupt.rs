@@ -8,7 +8,8 @@ rules! {
 
     /// Fence ids of packets.
     INT_FENCE = "DXG-INT-FENCE" {
-        title: "a completion, preemption or fault names a fence id that is outstanding on that node",
+        title: "a completion, preemption or fault names a fence id that is outstanding on that node; as the last \
+            completed one, that one, or 0 before the first completion",
         source: "bug check 0x119/0x1; DDI page DXGKARGCB_NOTIFY_INTERRUPT_DATA; article supplying-fence-identifiers",
         bugcheck: (0x119, 0x1),
         fix: "report each fence once, in submission order, from the section that takes it off the queue",
@@ -33,6 +34,13 @@ rules! {
         source: "bug check 0x119/0x7",
         bugcheck: (0x119, 0x7),
         fix: "do not report display interrupts without video present sources",
+    }
+    /// Adapters of a vertical sync.
+    INT_ADAPTER_MASK = "DXG-INT-ADAPTER-MASK" {
+        title: "a vertical sync of linked adapters names the physical adapters where it occurred",
+        source: "bug check 0x119/0x6; DDI page DXGKARGCB_NOTIFY_INTERRUPT_DATA, PhysicalAdapterMask",
+        bugcheck: (0x119, 0x6),
+        fix: "set PhysicalAdapterMask, and Flags.ValidPhysicalAdapterMask",
     }
     /// Level and synchronisation.
     INT_LEVEL = "DXG-INT-LEVEL" {
@@ -85,8 +93,9 @@ rules! {
     }
     /// Between reset and resume.
     INT_AFTER_RESET = "DXG-INT-AFTER-RESET" {
-        title: "an engine raises no interrupt between its reset and DxgkDdiResumeHwEngine",
-        source: "bug check 0x119/0x10; DDI pages DxgkDdiResetHwEngine, DxgkDdiResumeHwEngine",
+        title: "an engine that is scheduled by hardware raises no interrupt, of whatever type, between the return of \
+            DxgkDdiResetHwEngine and DxgkDdiResumeHwEngine",
+        source: "bug check 0x119/0x10; DDI pages DxgkDdiResetHwEngine, DxgkDdiResumeHwEngine (chosen: 5 ms between)",
         bugcheck: (0x119, 0x10),
         fix: "keep the engine stopped, and drop what was pending, until it is resumed",
     }

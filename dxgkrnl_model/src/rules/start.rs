@@ -203,6 +203,15 @@ rules! {
         bugcheck: none,
         fix: "answer SupportedByDriver or SupportedOnCurrentConfig with FALSE for what the capabilities will not say",
     }
+    /// What the OS can do with native fences.
+    FEATURE_OS_CAPS = "DXG-FEATURE-OS-CAPS" {
+        title: "a driver that advertises NativeGpuFence has called DXGK_FEATURE_INTERFACE.QueryFeatureInterface for \
+            what the OS supports of native fences",
+        source: "article native-gpu-fence-objects (KMD must query this feature interface table to determine the OS's \
+            capabilities)",
+        bugcheck: none,
+        fix: "ask for DXGKCBINT_FEATURE_NATIVEFENCE_1 in DxgkDdiStartDevice, and call its GetOSCaps",
+    }
     /// Advertising native fences.
     FEATURE_NATIVE_FENCE = "DXG-FEATURE-NATIVE-FENCE" {
         title: "DXGK_VIDSCHCAPS.NativeGpuFence is set only when the OS has enabled DXGK_FEATURE_NATIVE_FENCE",

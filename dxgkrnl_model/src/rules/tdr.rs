@@ -90,6 +90,15 @@ rules! {
         bugcheck: (0x116, 0x0),
         fix: "reset whatever the state of the hardware",
     }
+    /// Memory between an adapter reset and its end.
+    TDR_WRITES = "DXG-TDR-WRITES" {
+        title: "between the return of DxgkDdiResetFromTimeout and DxgkDdiRestartFromTimeout the GPU writes nothing: \
+            CurrentValue of every native fence stays",
+        source: "DDI page DxgkDdiResetFromTimeout (guarantees that the GPU is not writing or reading any memory by the \
+            time that it returns); article thread-synchronization-and-tdr",
+        bugcheck: none,
+        fix: "wait in DxgkDdiResetFromTimeout until every engine has stopped",
+    }
     /// Threads that stay in the driver.
     TDR_DDI_DELAY = "DXG-TDR-DDI-DELAY" {
         title: "every thread leaves the driver within TdrDdiDelay of an adapter reset, and a call for which the \
@@ -108,8 +117,10 @@ rules! {
     }
     /// Invalidation.
     TDR_INVALIDATE = "DXG-TDR-INVALIDATE" {
-        title: "DxgkDdiResetHwEngine reports the contexts that ran by DxgkCbInvalidateHwContext: where one owes the acknowledgement of its suspension, one whose queue made no progress is among them",
-        source: "DDI page DxgkDdiResetHwEngine, remarks",
+        title: "DxgkDdiResetHwEngine reports the contexts that ran by DxgkCbInvalidateHwContext: where one owes the \
+            acknowledgement of its suspension, one whose queue made no progress is among them; where the driver said \
+            that the engine hangs, one that its scheduling log has running",
+        source: "DDI page DxgkDdiResetHwEngine, remarks (all running contexts that were affected)",
         bugcheck: none,
         fix: "call DxgkCbInvalidateHwContext for every running context before returning",
     }
@@ -122,7 +133,7 @@ rules! {
     }
     /// Completions after an adapter reset.
     TDR_LATE = "DXG-TDR-LATE" {
-        title: "after a reset the driver does not report fences that the reset has ended",
+        title: "after a reset the driver does not report fences that the reset has ended, packets' or preemptions'",
         source: "article tdr-changes-in-windows-8 (last completed fence id)",
         bugcheck: (0x119, 0x1),
         fix: "give work an epoch and drop what comes late",

@@ -100,6 +100,7 @@ thunks! {
         if device.usable().is_ok() {
             Device::drain(std::slice::from_ref(&device));
         }
+        crate::recovery::unheard::judge_at_end(device.adapter());
         call.process.destroy_device(&device);
         DONE
     }

@@ -11,6 +11,7 @@
 //! Chosen: paging buffers come first; how many buffers are with the driver at a time is
 //! [`Preemption::in_flight`](crate::personality::Preemption); which ids count as submitted is [`Submitted`].
 
+mod ids;
 mod submit;
 
 use std::collections::VecDeque;
@@ -18,6 +19,8 @@ use std::sync::Arc;
 
 use nt_model::Machine;
 use nt_model::sched::Ticks;
+
+pub(crate) use ids::is_before;
 
 use super::command::Submission;
 use super::completion::Completion;
@@ -124,20 +127,6 @@ impl State {
         self.lost.extend(packets.into_iter().map(|packet| packet.id));
         let surplus = self.lost.len().saturating_sub(REMEMBERED);
         self.lost.drain(..surplus);
-    }
-
-    /// The id that a driver means by `id`: that of the packet before it, where it has refused that one. No page says
-    /// whether a driver counts what it refuses; chosen: it may, in its place, as it may leave it out. The same holds
-    /// for a preemption that an adapter reset has ended, where preemptions do not count as submitted.
-    fn meant_by(&self, id: u32) -> u32 {
-        if !is_before(id, self.last_completed) && !is_before(self.ended, id) {
-            return self.last_completed;
-        }
-        if !self.refused.contains(&id) {
-            return id;
-        }
-        let known = self.flights.iter().map(|packet| packet.id).filter(|other| is_before(*other, id));
-        known.fold(self.last_completed, |last, other| if is_before(last, other) { other } else { last })
     }
 
     /// Everything up to `id` is over.
@@ -417,7 +406,9 @@ impl PacketNode {
     pub(crate) fn thaw(&self, adapter: &Adapter, aborted: Option<u32>) -> (Vec<Packet>, Vec<Packet>) {
         let departs = |how| adapter.personality().departs(how);
         let mut state = self.state.lock();
-        (state.frozen, state.preempting, state.giving_back) = (false, None, true);
+        (state.frozen, state.giving_back) = (false, true);
+        let request = state.preempting.take().map(|(request, _)| request);
+        state.lost.extend(request);
         let lost = match aborted {
             None => state.flights.len(),
             Some(_) if departs(Departure::TakesAllBehind) => state.flights.len(),
@@ -443,8 +434,3 @@ impl PacketNode {
 
 #[cfg(test)]
 mod tests;
-
-/// Whether `first` comes before `second`. Ids wrap.
-pub(crate) fn is_before(first: u32, second: u32) -> bool {
-    second.wrapping_sub(first).cast_signed() > 0
-}

@@ -1,5 +1,7 @@
 //! The toy with one thing wrong at a time: each mutant breaks the rule that it is named after.
 
+mod declined;
+mod sites;
 pub mod special;
 
 use std::collections::BTreeSet;
@@ -46,7 +48,8 @@ const PLAIN: &[(Stage, &[&str])] = &[
             "segment-stride",
             "node-metadata", "node-name",
             "query-interface", "feature-support", "feature-input", "caps-flip", "caps-non-vga",
-            "caps-cross-adapter-served", "segment-paging-visible", "segment-budget", "context-output",
+            "caps-cross-adapter-served", "segment-paging-visible", "segment-budget",
+            "segment-aperture", "caps-physical-flags", "caps-internal-range", "feature-os-caps", "context-output",
             "context-companion", "caps-preemption", "caps-patching", "caps-cancel",
             "caps-granularity", "caps-per-engine-tdr", "caps-virtual", "caps-cross-adapter", "caps-user-mode", "caps-atomics",
             "caps-highest-address", "caps-nodes", "caps-paging-node", "caps-adapter-handle", "caps-history",
@@ -159,12 +162,18 @@ fn rows() -> Vec<String> {
 fn the_page_of_rules_is_what_the_rules_say() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/rules.md");
     let text = std::fs::read_to_string(path).expect("docs/rules.md");
+    let (text, declined) = text.split_once(declined::HEAD).unwrap_or((&text, ""));
     let (there, rest): (Vec<_>, Vec<_>) = text.lines().partition(|line| line.starts_with("| `"));
     let want = rows();
     if std::env::var_os("WRITE_RULES").is_some() {
         let rest = rest.join("\n").trim_end().to_owned();
-        return std::fs::write(path, format!("{rest}\n{}\n", want.join("\n"))).expect("docs/rules.md");
+        let (rows, head, declined) = (want.join("\n"), declined::HEAD, declined::section());
+        return std::fs::write(path, format!("{rest}\n{rows}\n{head}{declined}")).expect("docs/rules.md");
     }
     let wrong: Vec<_> = want.iter().filter(|row| !there.contains(&row.as_str())).collect();
     assert!(there == want, "WRITE_RULES=1 writes these rows of docs/rules.md:\n{wrong:#?}");
+    assert!(
+        declined == declined::section(),
+        "WRITE_RULES=1 writes what docs/rules.md has of requirements without a rule"
+    );
 }

@@ -55,6 +55,7 @@ pub fn list() -> Vec<Mutant> {
         .chain(services())
         .chain(testing())
         .chain(lost())
+        .chain(super::sites::list())
         .collect()
 }
 

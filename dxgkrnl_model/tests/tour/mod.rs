@@ -1,6 +1,8 @@
 //! One machine, the toy in it, and everything a process can do with it, in stages.
 
+mod linked;
 mod testing;
+mod unheard;
 
 use std::sync::Arc;
 
@@ -55,6 +57,8 @@ pub enum Stage {
     Removal,
     /// Work on the last engine of a link, and its hang.
     Linked,
+    /// A wait of a process that ends long before TdrDelay is over.
+    Unheard,
 }
 
 /// How a tour ended.
@@ -71,7 +75,7 @@ pub struct Ended {
 }
 
 impl Stage {
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Start,
         Self::Packets,
         Self::KernelQueue,
@@ -88,6 +92,7 @@ impl Stage {
         Self::Testing,
         Self::Removal,
         Self::Linked,
+        Self::Unheard,
     ];
 
     /// Whether the stage uses doorbells.
@@ -101,6 +106,7 @@ impl Stage {
                 | Self::Sleep
                 | Self::TwoAdapters
                 | Self::Linked
+                | Self::Unheard
         )
     }
 }
@@ -214,12 +220,14 @@ fn go(client: &Client<'_>, stage: Stage) -> Result<(), NTSTATUS> {
         Stage::KillIdle => kill_idle(&device),
         Stage::Sleep => sleep(&device),
         Stage::AdapterHang => adapter_hang(&device),
-        Stage::TwoAdapters => two_adapters(&device),
+        Stage::TwoAdapters => linked::two_adapters(&device),
         Stage::Testing => testing::visit(&device),
         Stage::Removal => kernel_queue(&device),
-        Stage::Linked => linked(&device),
+        Stage::Linked => linked::linked(&device),
+        Stage::Unheard => unheard::visit(&device),
     }?;
-    if matches!(stage, Stage::Kill | Stage::KillIdle | Stage::Removal) { Ok(()) } else { device.destroy() }
+    let leaves = matches!(stage, Stage::Kill | Stage::KillIdle | Stage::Removal | Stage::Unheard);
+    if leaves { Ok(()) } else { device.destroy() }
 }
 
 /// What the GPU was to leave in memory.
@@ -406,6 +414,8 @@ fn adapter_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
     commands.write(0, &[opcode::HANG]);
     let context = device.context()?;
     let fence = device.monitored_fence()?;
+    // Nobody writes it while the adapter is reset.
+    let _still = device.native_fence();
     device.submit(context, commands.gpu, 8)?;
     device.signal_behind(context, fence.handle, 1)?;
     expect(device.client.escape(9).unwrap_or(!9).into(), (!9_u32).into())?;
@@ -422,76 +432,6 @@ fn adapter_hang(device: &Device<'_>) -> Result<(), NTSTATUS> {
         }
     }
     result
-}
-
-fn two_adapters(device: &Device<'_>) -> Result<(), NTSTATUS> {
-    let client = device.client;
-    let second = Client::on(client.os, client.process, 1)?;
-    let other = second.device()?;
-    let (fence, shared) = device.cross_adapter_fence()?;
-    let opened = other.open_fence(shared)?;
-    // A queue of the first adapter waits for the CPU on the second, then signals, which the second's queue waits for.
-    let (here, there) = (device.memory(4096, 0)?, other.memory(4096, 0)?);
-    let (queue, waiter) = (device.queue(true)?, other.queue(true)?);
-    let (mut ring, mut ring_there) = (device.ring(queue)?, other.ring(waiter)?);
-    let words = [opcode::WAIT, fence.gpu, 5, fence.handle.into(), opcode::SIGNAL, fence.gpu, 9, fence.handle.into()];
-    let value = device.ring_up(&mut ring, here, 0, &words)?;
-    let words = [opcode::WAIT, opened.gpu, 9, opened.handle.into()];
-    let value_there = other.ring_up(&mut ring_there, there, 0, &words)?;
-    client.pass(3);
-    other.signal(opened.handle, 5)?;
-    device.wait(queue.progress, value)?;
-    other.wait(waiter.progress, value_there)?;
-    other.wait(opened.handle, 9)?;
-    other.destroy_fence(opened.handle)?;
-    drop(client.process.nt().close_handle(shared.expose_provenance() as u64));
-    device.destroy_fence(fence.handle)?;
-    other.destroy()
-}
-
-/// A device of its own, whose contexts are on the last engine.
-fn far<'a>(device: &Device<'a>) -> Result<Device<'a>, NTSTATUS> {
-    let mut far = device.client.device()?;
-    let toys = device.client.os.adapters();
-    far.affinity = toys.first().map_or(1, |adapter| 1 << (adapter.engines() - 1));
-    Ok(far)
-}
-
-fn linked(device: &Device<'_>) -> Result<(), NTSTATUS> {
-    let worker = far(device)?;
-    packets(&worker)?;
-    kernel_queue(&worker)?;
-    user_queue(&worker)?;
-    worker.destroy()?;
-    // A hang of a packet, then one of a queue; what is on engine 0 goes on meanwhile, unless that is the one.
-    for in_queue in [false, true] {
-        let guilty = far(device)?;
-        let commands = guilty.memory(4096, 0)?;
-        commands.write(0, &[opcode::HANG]);
-        if in_queue {
-            let queue = guilty.queue(false)?;
-            guilty.submit_to_queue(queue, commands.gpu, 8, 1)?;
-        } else {
-            let context = guilty.context()?;
-            guilty.submit(context, commands.gpu, 8)?;
-        }
-        device.client.pass(5);
-        if guilty.affinity != 1 {
-            kernel_queue(device)?;
-            let beside = device.context()?;
-            let fence = device.monitored_fence()?;
-            device.signal_behind(beside, fence.handle, 1)?;
-            device.wait(fence.handle, 1)?;
-            device.destroy_fence(fence.handle)?;
-        }
-        guilty.lost()?;
-        guilty.destroy()?;
-    }
-    packets(device)?;
-    let after = far(device)?;
-    packets(&after)?;
-    kernel_queue(&after)?;
-    after.destroy()
 }
 
 fn preemption(device: &Device<'_>) -> Result<(), NTSTATUS> {

@@ -100,6 +100,8 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
                 _ => 2,
             };
             caps.PagingNodeIndex = if toy.is("caps-paging-node") { 2 } else { 1 };
+            caps.Flags.set_GpuMmuSupported(!toy.options.io_mmu && !toy.is("caps-physical-flags"));
+            caps.Flags.set_IoMmuSupported(toy.options.io_mmu || toy.is("caps-virtual"));
             if !toy.is("caps-adapter-handle") {
                 caps.DxgkPhysicalAdapterHandle = toy.device_handle();
             }
@@ -162,6 +164,9 @@ fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
     memory.set_VirtualAddressingSupported(true);
     memory.set_CrossAdapterResourceScanout(toy.is("caps-cross-adapter"));
     memory.set_NonCpuVisiblePrimary(toy.is("compute-caps-primary"));
+    if toy.is("caps-internal-range") {
+        (caps.InternalGpuVirtualAddressRangeStart, caps.InternalGpuVirtualAddressRangeEnd) = (0x2000, 0x1000);
+    }
     caps.GpuEngineTopology.NbAsymetricProcessingNodes = 2;
     caps.SupportPerEngineTDR = toy.options.engine_reset.into();
     caps.InterruptMessageNumber = if toy.is("int-message") { 5 } else { 0 };
@@ -203,6 +208,7 @@ fn segments(toy: &Toy, out: &mut DXGK_QUERYSEGMENTOUT4) -> NTSTATUS {
     let mut hidden = DXGK_SEGMENTDESCRIPTOR4::zeroed();
     hidden.BaseAddress.QuadPart = HIDDEN_BASE.cast_signed();
     hidden.Size = HIDDEN_BYTES;
+    hidden.Flags.set_Aperture(toy.is("segment-aperture"));
     hidden.Flags.set_LocalBudgetGroup(true);
     hidden.Flags.set_NonLocalBudgetGroup(toy.is("segment-budget"));
     for (index, descriptor) in [aperture, local, hidden].into_iter().enumerate() {

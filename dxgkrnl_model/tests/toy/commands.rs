@@ -234,6 +234,9 @@ fn log(toy: &Toy, root: Root, queue: usize, which: usize, head: [u64; 5]) {
     }
     fence(Ordering::SeqCst);
     toy.store(root, log.gpu, u64::from(log.index) | u64::from(log.wraps) << 32);
+    if toy.is("log-header-index") {
+        toy.store(root, log.gpu, u64::from(log.entries) | u64::from(log.wraps) << 32);
+    }
     if toy.is("log-header") {
         toy.store(root, log.gpu + 16, 3);
     }

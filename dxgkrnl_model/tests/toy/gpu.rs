@@ -197,7 +197,7 @@ pub fn run(toy: &Arc<Toy>) {
             worked |= queues(toy, engine);
             worked |= suspensions(toy, engine);
         }
-        worked |= late(toy);
+        worked |= super::late::run(toy);
         toy.interrupt();
         if !worked {
             let stopped = Machine::with_current(|machine| {
@@ -283,35 +283,6 @@ fn packets(toy: &Toy, engine: usize) -> bool {
         }
     }
     true
-}
-
-/// Does what mutants do too late, or between a reset and its end. True: at once again.
-fn late(toy: &Toy) -> bool {
-    let mut again = false;
-    let due = {
-        let mut state = toy.state();
-        if toy.is("int-after-reset") && state.engines[0].stopped {
-            state.engines[0].notices.push_back(Notice::Monitored);
-            again = true;
-        }
-        for (left, _) in &mut state.late {
-            *left = left.saturating_sub(1);
-        }
-        let (due, later) = std::mem::take(&mut state.late).into_iter().partition::<Vec<_>, _>(|(left, _)| *left == 0);
-        state.late = later;
-        due
-    };
-    for (_, what) in due {
-        match what {
-            super::Late::Completed(fence) => {
-                toy.state().engines[0].notices.push_back(Notice::Completed(fence, false));
-            }
-            super::Late::Store(root, address) => {
-                let _ = toy.store(root, address, 1);
-            }
-        }
-    }
-    again
 }
 
 /// Takes contexts off the run list that are to be suspended.
@@ -416,7 +387,10 @@ fn run_queue(toy: &Toy, engine: usize, key: usize) -> bool {
         Ended::Hung => {
             queue.current = Some(work);
             state.engines[engine].node_hung = true;
-            false
+            if toy.options.asks_for_reset {
+                state.engines[engine].notices.push_back(Notice::Timeout);
+            }
+            toy.options.asks_for_reset
         }
         Ended::Fault(address) => {
             queue.faulted = true;

@@ -199,7 +199,7 @@ fn data(toy: &Toy, engine: usize, notice: &Notice, fences: &mut Vec<HANDLE>) -> 
             toy.state().engines[engine].reported = *completed;
             let part = data.DmaPreempted_mut();
             part.PreemptionFenceId = *fence;
-            part.LastCompletedFenceId = *completed;
+            part.LastCompletedFenceId = if toy.is("int-fence-preempted") { *completed + 0x1000 } else { *completed };
             (part.NodeOrdinal, part.EngineOrdinal) = (1, ordinal);
         }
         Notice::Faulted(fence) => {
@@ -214,7 +214,7 @@ fn data(toy: &Toy, engine: usize, notice: &Notice, fences: &mut Vec<HANDLE>) -> 
             data.InterruptType = Type::DXGK_INTERRUPT_DMA_PAGE_FAULTED;
             toy.state().engines[engine].reported = *fence;
             let part = data.DmaPageFaulted_mut();
-            part.FaultedFenceId = *fence;
+            part.FaultedFenceId = if toy.is("int-fence-faulted") { *fence + 0x1000 } else { *fence };
             part.FaultedVirtualAddress = *address;
             (part.NodeOrdinal, part.EngineOrdinal) = (1, ordinal);
         }
@@ -271,6 +271,11 @@ fn data(toy: &Toy, engine: usize, notice: &Notice, fences: &mut Vec<HANDLE>) -> 
             data.InterruptType = Type::DXGK_INTERRUPT_SCHEDULING_LOG_INTERRUPT;
             data.SchedulingLogInterrupt_mut().EngineOrdinal = ordinal;
         }
+        Notice::Timeout => {
+            data.InterruptType = Type::DXGK_INTERRUPT_GPU_ENGINE_TIMEOUT;
+            data.GpuEngineTimeout_mut().EngineOrdinal = ordinal;
+        }
+        Notice::Vsync => data.InterruptType = Type::DXGK_INTERRUPT_CRTC_VSYNC,
         Notice::ToF1 => {
             data.InterruptType = Type::DXGK_INTERRUPT_GPU_ENGINE_STATE_CHANGE;
             let state = if toy.is("int-engine-state") { 17 } else { 1 };

@@ -7,9 +7,11 @@
 mod caps;
 mod commands;
 mod doorbell;
+mod features;
 pub mod gpu;
 mod idle;
 mod interrupt;
+mod late;
 pub mod memory;
 mod options;
 mod paging;
@@ -17,25 +19,30 @@ mod queue;
 mod reset;
 mod scheduling;
 pub mod start;
+mod table;
 mod testing;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-use dxgkrnl_model::driver::{Driver, NativeStart};
+use dxgkrnl_model::driver::Driver;
 use nt_model::{Event, Thread};
 pub use options::Options;
-use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
-use wddm_abi::{DRIVER_INITIALIZATION_DATA, DXGKDDI_INTERFACE_VERSION_WDDM3_2, DXGKRNL_INTERFACE, HANDLE, NTSTATUS};
+use wddm_abi::ntstatus::STATUS_INVALID_PARAMETER;
+use wddm_abi::{DXGKRNL_INTERFACE, HANDLE, NTSTATUS};
 
 /// Something that the GPU does some milliseconds later.
 #[derive(Clone, Copy, Debug)]
 pub enum Late {
     /// Reports a packet.
     Completed(u32),
+    /// Answers a preemption: its id, and the last packet that was completed.
+    Preempted(u32, u32),
     /// Stores to a GPU address.
     Store(Root, u64),
+    /// Stores where a translation has led that it kept.
+    StoreAt(usize),
 }
 
 /// A root page table: segment and address.
@@ -155,6 +162,10 @@ pub enum Notice {
     ToF1,
     /// The scheduling log came to the entry that interrupts.
     Scheduling,
+    /// The engine hangs, and is to be reset.
+    Timeout,
+    /// A vertical sync of no adapter, of a mutant.
+    Vsync,
 }
 
 impl Notice {
@@ -311,7 +322,7 @@ pub(crate) use callback;
 impl Toy {
     /// A driver with one kind of adapter.
     pub fn driver(options: Options) -> Driver {
-        Driver::native("toy", move |start| entry(start, options))
+        Driver::native("toy", move |start| table::entry(start, options))
     }
 
     /// The toy that was added last on this thread.
@@ -410,72 +421,6 @@ pub fn made(toy: &Arc<Toy>) {
 /// Options for an adapter that is added on this thread.
 pub fn loading() -> Options {
     LOADING.with(std::cell::Cell::get)
-}
-
-/// DriverEntry.
-fn entry(start: &NativeStart, options: Options) -> NTSTATUS {
-    LOADING.with(|cell| cell.set(options));
-    if options.mutant == "entry-without-initialize" {
-        return STATUS_SUCCESS;
-    }
-    let mut table = table(options);
-    if matches!(options.mutant, "init-version" | "entry-hides-failure") {
-        table.Version = 0x9999;
-    }
-    if options.mutant == "init-version-old" {
-        // DXGKDDI_INTERFACE_VERSION_WIN7.
-        table.Version = 0x2005;
-    }
-    let status = start.initialize(&table);
-    if options.mutant == "init-unload" {
-        let at = start.driver_object().expose_provenance()
-            + core::mem::offset_of!(nt_model::records_io::DriverObject, driver_unload);
-        let pointer: *mut usize = core::ptr::with_exposed_provenance_mut(at);
-        // SAFETY: a member of the driver object.
-        unsafe { pointer.write(0x1234) };
-    }
-    if options.mutant == "entry-hides-failure" { STATUS_SUCCESS } else { status }
-}
-
-fn table(options: Options) -> DRIVER_INITIALIZATION_DATA {
-    let mut table = DRIVER_INITIALIZATION_DATA::zeroed();
-    table.Version = DXGKDDI_INTERFACE_VERSION_WDDM3_2;
-    if options.engines > 1 {
-        start::fill_linked(&mut table);
-    }
-    start::fill(&mut table);
-    memory::fill(&mut table);
-    queue::fill(&mut table);
-    doorbell::fill(&mut table);
-    reset::fill(&mut table);
-    scheduling::fill(&mut table);
-    idle::fill(&mut table);
-    match options.mutant {
-        "init-slot" => table.DxgkDdiSuspendContext = None,
-        "init-slot-2-0" => table.DxgkDdiSetStablePowerState = None,
-        "init-slot-2-4" => table.DxgkDdiSetVirtualMachineData = None,
-        "init-inside" => idle::misplaced(&mut table),
-        "caps-per-engine-tdr" => table.DxgkDdiQueryEngineStatus = None,
-        _ => (),
-    }
-    if !options.native_fences {
-        table.DxgkDdiCreateNativeFence = None;
-    }
-    if options.compute_only {
-        if options.mutant != "compute-slot" {
-            table.DxgkDdiQueryCurrentFence = None;
-        }
-        idle::fill_compute_only(&mut table);
-        if options.mutant == "compute-needed" {
-            table.DxgkDdiFormatHistoryBuffer = None;
-        }
-        table.DxgkDdiNotifyAcpiEvent = None;
-        table.DxgkDdiUpdateMonitorLinkInfo = None;
-        table.DxgkDdiRenderKm = None;
-        table.DxgkDdiRenderGdi = None;
-        table.DxgkDdiPresent = None;
-    }
-    table
 }
 
 /// What a function that has nothing to do returns for an unknown handle.

@@ -66,6 +66,8 @@ pub struct Options {
     /// An entry of the scheduling log that interrupts says so when node 0 does not hang: what it owes is over with a
     /// reset.
     pub log_waits: bool,
+    /// Asks for the reset of node 0's engine as soon as that hangs.
+    pub asks_for_reset: bool,
     /// Milliseconds that ResetHwEngine takes.
     pub reset_takes: u64,
     /// Milliseconds behind ResumeHwEngine in which node 0 does nothing; if not 0, nothing from ResetHwEngine on.
@@ -117,6 +119,7 @@ impl Default for Options {
             resets_fail: false,
             faults_reset_all: false,
             log_waits: false,
+            asks_for_reset: false,
             reset_takes: 0,
             slow_start: 0,
         }

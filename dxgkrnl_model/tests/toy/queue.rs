@@ -169,7 +169,7 @@ win_extern! {
             context.suspended = false;
         }
         toy.poke();
-        STATUS_SUCCESS
+        if toy.is("resume-status-again") { STATUS_UNSUCCESSFUL } else { STATUS_SUCCESS }
     }
 
     fn set_properties(_adapter: HANDLE, _arguments: *const DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES) -> NTSTATUS {
@@ -179,8 +179,11 @@ win_extern! {
         }
     }
 
-    fn set_bands(_adapter: HANDLE, _arguments: *const DXGKARG_SETUPPRIORITYBANDS) -> NTSTATUS {
-        STATUS_SUCCESS
+    fn set_bands(adapter: HANDLE, _arguments: *const DXGKARG_SETUPPRIORITYBANDS) -> NTSTATUS {
+        match owner(adapter) {
+            Some(toy) if toy.is("resume-status-bands") => STATUS_UNSUCCESSFUL,
+            _ => STATUS_SUCCESS,
+        }
     }
 
     fn create_fence(adapter: HANDLE, arguments: *mut DXGKARG_CREATENATIVEFENCE) -> NTSTATUS {
@@ -210,6 +213,14 @@ win_extern! {
             if toy.is("nf-write-after") {
                 let root = state.paging_root();
                 state.late.extend(root.map(|root| (5, Late::Store(root, gone.system.0))));
+            }
+            if toy.is("nf-write-after-kept")
+                && let Some(root) = state.paging_root()
+            {
+                // Of a fence that has its pages alone: the monitored value of a cross-adapter one is 0 all its life.
+                let place = toy.translate(root, gone.system.1, true);
+                let place = place.filter(|place| super::gpu::word(*place).load(Ordering::SeqCst) == 0);
+                state.late.extend(place.map(|place| (5, Late::StoreAt(place))));
             }
             // What is pending for it is not reported any more.
             for notice in state.engines.iter_mut().flat_map(|engine| &mut engine.notices) {

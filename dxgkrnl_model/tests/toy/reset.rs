@@ -132,6 +132,9 @@ win_extern! {
         if toy.is("tdr-late") {
             late.push((5, Late::Completed(aborted)));
         }
+        if toy.is("tdr-late-preemption") {
+            late.extend(preempting.map(|request| (5, Late::Preempted(request, aborted))));
+        }
         argument(arguments).LastAbortedFenceId = match toy.options.mutant {
             "tdr-aborted" => aborted + 0x1000,
             // The preemption's own.
@@ -192,7 +195,7 @@ win_extern! {
             toy.interrupt();
             nt_model::Machine::with_current(|machine| machine.map(|machine| machine.delay_execution(-10_000)));
         }
-        if let Some(os) = os.filter(|_| !matches!(toy.options.mutant, "tdr-invalidate" | "tdr-let-go")) {
+        if let Some(os) = os.filter(|_| !matches!(toy.options.mutant, "tdr-invalidate" | "tdr-invalidate-asked" | "tdr-let-go")) {
             let mut arguments = DXGKARGCB_INVALIDATEHWCONTEXT::zeroed();
             arguments.hAdapter = toy.device_handle();
             arguments.hHwContext = raw(os as usize);
@@ -233,6 +236,12 @@ win_extern! {
         }
         // Every context is over: none is owed an acknowledgement.
         state.contexts.values_mut().for_each(|context| context.suspending = None);
+        if toy.is("tdr-writes")
+            && let Some(root) = state.paging_root()
+        {
+            let fences: Vec<_> = state.fences.values().map(|fence| fence.system.0).collect();
+            state.late.extend(fences.into_iter().map(|current| (1, Late::Store(root, current))));
+        }
         drop(state);
         toy.lose_memory();
         if toy.is("tdr-adapter") { STATUS_UNSUCCESSFUL } else { STATUS_SUCCESS }

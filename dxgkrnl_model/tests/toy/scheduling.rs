@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
-use wddm_abi::ntstatus::STATUS_SUCCESS;
+use wddm_abi::ntstatus::{STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{DRIVER_INITIALIZATION_DATA, DXGKARG_SETSCHEDULINGLOGBUFFER, HANDLE, NTSTATUS, win_extern};
 
 use super::gpu::word;
@@ -94,6 +94,9 @@ win_extern! {
         let arguments = input(arguments);
         let mut state = toy.state();
         let Some(state) = state.engines.get_mut(arguments.EngineOrdinal as usize) else { return UNKNOWN };
+        if toy.is("resume-status-log") {
+            return STATUS_UNSUCCESSFUL;
+        }
         let states = std::mem::take(&mut state.scheduling.states);
         if arguments.NodeOrdinal == 0 {
             state.scheduling = Log {

@@ -10,8 +10,7 @@ use wddm_abi::ntstatus::{
 use wddm_abi::{
     DRIVER_INITIALIZATION_DATA, DXGK_DEVICE_INFO, DXGK_ENGINE_TYPE, DXGK_FEATURE_ID, DXGK_FEATURE_INTERFACE,
     DXGK_NODEMETADATA, DXGK_SERVICES, DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYFEATURESUPPORT,
-    DXGKARGCB_ALLOCATECONTIGUOUSMEMORY, DXGKARGCB_FREECONTIGUOUSMEMORY, DXGKARGCB_ISFEATUREENABLED2,
-    DXGKARGCB_QUERYFEATUREINTERFACE, DXGKCBINT_FEATURE_NATIVEFENCE_1, DXGKDDI_FEATURE_INTERFACE, DXGKRNL_INTERFACE,
+    DXGKARGCB_ALLOCATECONTIGUOUSMEMORY, DXGKARGCB_FREECONTIGUOUSMEMORY, DXGKDDI_FEATURE_INTERFACE, DXGKRNL_INTERFACE,
     GUID_WDDM_INTERFACE_FEATURE, HANDLE, LARGE_INTEGER, MEMORY_CACHING_TYPE, NTSTATUS, Plain, QUERY_INTERFACE,
     win_extern,
 };
@@ -314,35 +313,6 @@ win_extern! {
     }
 }
 
-/// Asks the OS whether a feature is on.
-fn is_enabled(toy: &Toy, interface: &DXGK_FEATURE_INTERFACE, feature: DXGK_FEATURE_ID) -> bool {
-    let Some(function) = interface.IsFeatureEnabled else { return false };
-    let mut arguments = DXGKARGCB_ISFEATUREENABLED2::zeroed();
-    arguments.FeatureId = feature;
-    // SAFETY: Dxgkrnl's function with a record of its type.
-    let status = unsafe { function(toy.device_handle(), &raw mut arguments) };
-    status.is_success() && arguments.Result.Enabled()
-}
-
-/// Asks for the interface of native fences as it should, or as a mutant does; whether there is one.
-fn fence_interface(toy: &Toy, interface: &DXGK_FEATURE_INTERFACE, on: bool) -> bool {
-    let (asked, version) = match toy.options.mutant {
-        "feature-interface" | "feature-interface-first" => (true, 1),
-        "feature-interface-version" => (true, 2),
-        _ => (on, 1),
-    };
-    let Some(function) = interface.QueryFeatureInterface.filter(|_| asked) else { return false };
-    let mut table = DXGKCBINT_FEATURE_NATIVEFENCE_1::zeroed();
-    let mut arguments = DXGKARGCB_QUERYFEATUREINTERFACE::zeroed();
-    arguments.FeatureId = DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE;
-    arguments.Version = version;
-    arguments.InterfaceSize = size_of::<DXGKCBINT_FEATURE_NATIVEFENCE_1>() as u16;
-    arguments.Interface = (&raw mut table).cast();
-    // SAFETY: Dxgkrnl's function with a record of its type, and room for the table.
-    let status = unsafe { function(toy.device_handle(), &raw mut arguments) };
-    status.is_success() && table.GetOSCaps.is_some()
-}
-
 fn start(toy: &Arc<Toy>) -> NTSTATUS {
     let mut interface = DXGK_FEATURE_INTERFACE::zeroed();
     interface.Size = size_of::<DXGK_FEATURE_INTERFACE>() as u16;
@@ -352,9 +322,9 @@ fn start(toy: &Arc<Toy>) -> NTSTATUS {
         callback!(toy, DxgkCbQueryServices(toy.device_handle(), DXGK_SERVICES::DxgkServicesFeature, pointer));
     if services.is_some_and(NTSTATUS::is_success) {
         if toy.is("feature-interface-first") {
-            fence_interface(toy, &interface, true);
+            super::features::fence_interface(toy, &interface, true);
         }
-        let on = |feature| is_enabled(toy, &interface, feature);
+        let on = |feature| super::features::is_enabled(toy, &interface, feature);
         let features = (
             on(DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH),
             on(DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION),
@@ -362,7 +332,8 @@ fn start(toy: &Arc<Toy>) -> NTSTATUS {
         );
         *toy.features.lock().unwrap_or_else(|error| error.into_inner()) = features;
         toy.testing.store(on(DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING), Ordering::SeqCst);
-        if !fence_interface(toy, &interface, features.2) && features.2 && toy.options.mutant.is_empty() {
+        if !super::features::fence_interface(toy, &interface, features.2) && features.2 && toy.options.mutant.is_empty()
+        {
             return STATUS_UNSUCCESSFUL;
         }
         if toy.is("leak-interface")

@@ -43,3 +43,19 @@ fn a_preemption_is_waited_on_once_more_where_its_time_is_over() {
     assert!(!node.wait_on(300, 100));
     assert_eq!(known(), (None, Some(request)));
 }
+
+#[test]
+fn before_the_first_completion_zero_means_none_and_nothing_else_does() {
+    let request = FIRST_ID + 2;
+    for (last_completed, known) in [(0, true), (FIRST_ID, true), (1, false), (FIRST_ID - 1, false), (request, false)] {
+        let node = node();
+        node.state.lock().preempting = Some((request, 100));
+        assert_eq!(node.preempted(request, last_completed).is_ok(), known, "{last_completed:#x}");
+    }
+    let node = node();
+    let mut state = node.state.lock();
+    state.advance(FIRST_ID + 1);
+    state.preempting = Some((request, 100));
+    drop(state);
+    assert!(node.preempted(request, 0).is_err(), "a packet has completed");
+}

@@ -1,0 +1,33 @@
+//! Memory that nobody but the GPU writes while the adapter is between its reset and the end of that: the driver's other
+//! functions, by which the CPU would, are not called then.
+
+use crate::adapter::Adapter;
+use crate::rules::tdr::TDR_WRITES;
+
+/// In which a GPU that was not stopped would show: a millisecond.
+const SETTLE: i64 = -10_000;
+
+/// A fence by Dxgkrnl's handle, and its value.
+type Value = (u64, u64);
+
+/// Values of native fences that no other adapter knows.
+pub(super) fn values(adapter: &Adapter) -> Vec<Value> {
+    let fences = adapter.native_fences();
+    let known = fences.iter().filter_map(|on| Some((on.handle(), on.fence()?)));
+    // Another adapter may signal what it knows as well.
+    let own = known.filter(|(_, fence)| !fence.is_always_signaled() && !fence.is_cross_adapter());
+    own.map(|(handle, fence)| (handle, fence.value())).collect()
+}
+
+/// Judges that no value is another one than `before`.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(super) fn judge(adapter: &Adapter, before: &[Value]) {
+    adapter.kernel().delay_execution(SETTLE);
+    let now = values(adapter);
+    let other = |(handle, old): &&Value| now.iter().any(|(fence, value)| fence == handle && value != old);
+    let changed = before.iter().find(other);
+    adapter.rules().check(&TDR_WRITES, changed.is_none(), || {
+        changed.map_or_else(String::new, |(handle, old)| format!("fence {handle:#x} was {old:#x}"))
+    });
+}

@@ -1,0 +1,102 @@
+//! Fences that are past their monitored value with somebody waiting, and of which no interrupt has told.
+//!
+//! The watch finds one that stays so for a whole TdrDelay. Who ends before that would not notice: so where a process
+//! ends or destroys a device, what is overdue then has a TdrDelay to be told of.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nt_model::sched::{TICKS_PER_MS, Ticks};
+
+use crate::adapter::Adapter;
+use crate::fence::native::FenceOnAdapter;
+use crate::rules::fence::NF_LOST;
+
+/// A fence with somebody waiting.
+#[derive(Clone, Copy, Debug)]
+struct Waited {
+    /// Dxgkrnl's handle, as a number.
+    handle: u64,
+    /// The least value that is waited for.
+    least: u64,
+    value: u64,
+    /// Its device is lost.
+    always: bool,
+}
+
+impl Waited {
+    fn is_overdue(&self) -> bool {
+        self.value >= self.least && !self.always
+    }
+
+    fn judge_lost(&self, adapter: &Adapter) {
+        adapter.rules().check(&NF_LOST, false, || {
+            let Self { handle, least, value, .. } = self;
+            format!("fence {handle:#x} is {value:#x}, {least:#x} is waited for, and no interrupt came")
+        });
+    }
+}
+
+fn waited(adapter: &Adapter) -> Vec<Waited> {
+    let waits = |on: &Arc<FenceOnAdapter>| {
+        let fence = on.fence()?;
+        let (least, value, always) = (fence.waiters().least()?, fence.value(), fence.is_always_signaled());
+        Some(Waited { handle: on.handle(), least, value, always })
+    };
+    adapter.native_fences().iter().filter_map(waits).collect()
+}
+
+/// A fence that is past its monitored value with somebody waiting for it, for a whole cadence, was signalled without an
+/// interrupt.
+pub(super) fn audit(adapter: &Arc<Adapter>, now: Ticks, delay: Ticks, at: &mut impl FnMut(Ticks)) {
+    let waited = waited(adapter);
+    if !waited.is_empty() {
+        at(now + delay);
+    }
+    let known = std::mem::take(&mut *adapter.tdr.lost.lock());
+    let mut candidates = Vec::new();
+    for fence in waited.iter().filter(|fence| fence.is_overdue()) {
+        let since = known.iter().find(|(known, _)| *known == fence.handle).map_or(now, |(_, since)| *since);
+        if now >= since + delay {
+            fence.judge_lost(adapter);
+            crate::fence::update::scan_native(adapter);
+        } else {
+            candidates.push((fence.handle, since));
+        }
+    }
+    if !waited.is_empty() {
+        adapter.rules().count(&NF_LOST);
+    }
+    *adapter.tdr.lost.lock() = candidates;
+    adapter.tdr.last_audit.store(now, Ordering::Relaxed);
+}
+
+/// Waits until the driver has told of every fence that is overdue now, TdrDelay at most; what a reset keeps from being
+/// heard has its time behind that.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(crate) fn judge_at_end(adapter: &Adapter) {
+    let kernel = adapter.kernel();
+    let delay = adapter.personality().tdr.delay;
+    let overdue = || waited(adapter).into_iter().filter(Waited::is_overdue);
+    let mut left: Vec<_> = overdue().collect();
+    let mut until = kernel.now() + delay;
+    while !left.is_empty() && adapter.is_working() && !adapter.rules().is_stopped() {
+        if is_unheard(adapter) {
+            until = kernel.now() + delay;
+        } else if kernel.now() >= until {
+            left.iter().for_each(|fence| fence.judge_lost(adapter));
+            return crate::fence::update::scan_native(adapter);
+        }
+        // CAST: a constant.
+        kernel.delay_execution(-(TICKS_PER_MS as i64));
+        let still: Vec<_> = overdue().collect();
+        left.retain(|fence| still.iter().any(|other| (other.handle, other.least) == (fence.handle, fence.least)));
+    }
+}
+
+/// Returns whether a reset is under way, in which what a node says of fences is not heard.
+fn is_unheard(adapter: &Adapter) -> bool {
+    let nodes = adapter.scheduler.nodes();
+    nodes.iter().any(|node| node.packet.is_ignored() || adapter.tdr.is_resetting(node.ordinal))
+}
