@@ -140,7 +140,9 @@ impl FenceStorage {
     }
 
     fn take_down(part: &Arc<ProcessAdapter>, gone: &Shown) {
-        gone.pages.judge_all(part.adapter());
+        if gone.is_packed() {
+            gone.pages.judge_all(part.adapter());
+        }
         gone.view.remove(part);
         if gone.is_packed() {
             gone.pages.hide(part.adapter());
