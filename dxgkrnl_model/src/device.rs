@@ -411,10 +411,10 @@ impl Device {
         self.state.compare_exchange(active, state as i32, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Waits until everything that was submitted on devices that end together is done, or they are in an error state; no
-    /// longer than for one of them. Where a queue is not done by then, or no queue of any of them has made progress for
-    /// one to two TdrDelays, its device goes on as that of a process that is terminated: what runs is taken off before
-    /// anything is destroyed.
+    /// Waits until everything that was submitted on devices that end together is done, or they are in an error state;
+    /// no longer than for one of them. Where a queue is not done by then, or no queue of any of them has made progress
+    /// for one to two TdrDelays, its device goes on as that of a process that is terminated: what runs is taken off
+    /// before anything is destroyed.
     ///
     /// Source: article user-mode-work-submission, Abnormal process termination. Chosen: that this follows.
     ///

@@ -486,8 +486,8 @@ pub(crate) fn pass(adapter: &Adapter, gate: Option<&Gate>) {
 }
 
 /// Between two steps of the reset of an engine, on whatever thread that is: where it is the scheduler's worker, other
-/// nodes get their work, and contexts there that were probed run on, also while the reset stops at a gate. `but`: the node that is reset, and those that it takes
-/// along, which get nothing.
+/// nodes get their work, and contexts there that were probed run on, also while the reset stops at a gate. `but`: the
+/// node that is reset, and those that it takes along, which get nothing.
 ///
 /// Source: article tdr-changes-in-windows-8: each node is scheduled by itself, and the interrupts of the engine that
 /// timed out alone are ignored.
