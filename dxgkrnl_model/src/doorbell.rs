@@ -8,9 +8,10 @@
 //!
 //! Chosen: what `DxgkDdiConnectDoorbell` returns is the start of a page. Its page lets doorbells share a page, each at
 //! an offset of its own; but the user address was handed out before any connection, and stays, so that it could not
-//! follow an offset; and it is a page of memory (contiguous memory, pages for an MDL, memory on the device), never pool,
-//! since user mode can write all of it. Rings are named to the driver by the handle of `DxgkDdiCreateAllocation`, or by the
-//! device's own where the personality says so. `DxgkCbDisconnectDoorbell` rotates before it returns and calls no DDI.
+//! follow an offset; and it is a page of memory (contiguous memory, pages for an MDL, memory on the device), never
+//! pool, since user mode can write all of it. Rings are named to the driver by the handle of `DxgkDdiCreateAllocation`,
+//! or by the device's own where the personality says so. `DxgkCbDisconnectDoorbell` rotates before it returns and calls
+//! no DDI.
 //!
 //! Chosen, since a header says no more of `ResizeRingBufferOperation` than that a doorbell is being recreated with a
 //! resized ring: with the flag a doorbell may be created behind the destruction of the queue's last one, or beside it;

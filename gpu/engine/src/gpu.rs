@@ -82,8 +82,8 @@ pub struct Gpu<H: Host> {
     pub policy: Box<Policy>,
     /// What is connected in the global model.
     pub global: GlobalDoorbell<H>,
-    /// Uses of queues so far, by work that was found and by connections: what orders [`Queue::used`] of all nodes. Never
-    /// 0.
+    /// Uses of queues so far, by work that was found and by connections: what orders [`Queue::used`] of all nodes.
+    /// Never 0.
     uses: AtomicU64,
     next_space: AtomicU64,
     pub(crate) next_ticket: AtomicU64,
