@@ -22,7 +22,7 @@ fn resets() -> [Mutant; 9] {
         },
         at("int-after-reset-late", Stage::QueueHang, SILENT),
         at("int-after-reset-native", Stage::QueueHang, SILENT),
-        at("int-after-reset-suspended", Stage::QueueHang, SILENT),
+        Mutant { may: &["DXG-INT-SUSPEND-FENCE"], ..at("int-after-reset-suspended", Stage::QueueHang, SILENT) },
         at("int-after-reset-fault", Stage::QueueHang, SILENT),
         at("int-after-reset-timeout", Stage::QueueHang, SILENT),
         at("int-after-reset-state", Stage::QueueHang, SILENT),

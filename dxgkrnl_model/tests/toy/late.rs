@@ -39,7 +39,9 @@ pub fn run(toy: &Toy) -> bool {
             if !waits {
                 state.engines[0].notices.push_back(notice);
             }
-            again = !waits && toy.counted("stopped") < 100;
+            // This notice breaks another rule until the reset has returned: one at each look, as long as that takes.
+            let goes_on = toy.is("int-after-reset-suspended");
+            again = !waits && !goes_on && toy.counted("stopped") < 100;
         }
         if toy.is("int-adapter-mask") && toy.counted("vsync") == 0 && state.system_context != 0 {
             toy.count("vsync");

@@ -8,10 +8,14 @@ use super::{Hog, client, is_lost, stubborn, victim};
 use crate::decode::decode;
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{Reason, Step, What};
+use dxgkrnl_model::personality::SECOND;
+use nt_model::sched::Ticks;
 use std::time::Duration;
 
 /// Longer than the driver waits for an engine whose reset it is asked for, and shorter than TdrDdiDelay.
 const LONG: Duration = Duration::from_millis(1500);
+/// TdrDdiDelay: a busy machine may keep the thread that lets the engine go, and those behind it, for long.
+const DDI_DELAY: Ticks = 30 * SECOND;
 
 /// An engine's thread stays in the kernel, in the middle of a packet. The engine's reset fails; that of the adapter
 /// does not return before the engine has let go, since the OS frees behind it what the engine has mapped. Then work
@@ -27,7 +31,8 @@ pub(super) fn stuck(stage: &Stage) -> Played {
 
 /// The same engine, hardware-scheduled, and no reset: the stop does not return before it has let go.
 fn stop(stage: &Stage) -> Played {
-    let setup = Setup::default().quick_tdr().windows(|windows| windows.tdr.enabled = false);
+    let setup = Setup::default().quick_tdr();
+    let setup = setup.windows(|windows| (windows.tdr.enabled, windows.tdr.ddi_delay) = (false, DDI_DELAY));
     stage.play(setup, |scene| {
         let rig = Rig::open(scene, "hangs")?;
         let (queue, page) = (rig.queue(0)?, rig.page()?);
@@ -51,7 +56,8 @@ fn stop(stage: &Stage) -> Played {
 
 fn reset(stage: &Stage) -> Played {
     let node = victim(stage);
-    stage.play(stubborn().resets(2), |scene| {
+    let setup = stubborn().resets(2).windows(|windows| windows.tdr.ddi_delay = DDI_DELAY);
+    stage.play(setup, |scene| {
         let raw = client(scene, "hangs")?;
         let hog = Hog::with_much(scene, &raw, &[node], 1 << 20)?;
         let stuck = Stuck::new(scene);

@@ -1,7 +1,7 @@
 //! Drivers that answer wrongly: functions in front of the table of the driver that is played, linked in or an image.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
-use super::super::{Played, Scene, Setup, Stage, same};
+use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use super::{Hog, client, is_lost, stubborn, victim, violation};
 use crate::wrap::{own, record};
 use anyhow::Context;
@@ -29,13 +29,21 @@ crate::decorate! {
     }
 }
 
+/// A client whose second packet hangs: the node has completed one, before which 0 is no wrong id.
+fn hangs<'a>(scene: &Scene, raw: &'a Raw, node: u32) -> anyhow::Result<Hog<'a>> {
+    let hog = Hog::new(scene, raw, &[node])?;
+    hog.short(node, 1)?;
+    scene.until("the first packet", || hog.has_ended(1))?;
+    hog.spin(node, 0)?;
+    Ok(hog)
+}
+
 /// A packet hangs, with a driver that answers wrongly.
 fn hang(stage: &Stage, setup: Setup, check: impl Fn(&Scene) -> Played) -> Played {
     let node = victim(stage);
     stage.play(setup, |scene| {
         let raw = client(scene, "hangs")?;
-        let hog = Hog::new(scene, &raw, &[node])?;
-        hog.spin(node, 0)?;
+        let hog = hangs(scene, &raw, node)?;
         is_lost(scene, &hog)?;
         check(scene)
     })
@@ -56,8 +64,7 @@ fn stops(stage: &Stage, driver: Decorator, rule: &'static str, first: u64) -> Pl
     let setup = stubborn().resets(1).with_driver(driver).breaks(&[rule]);
     stage.play(setup.windows(|windows| windows.policy = Policy::Stop), |scene| {
         let raw = client(scene, "hangs")?;
-        let hog = Hog::new(scene, &raw, &[node])?;
-        hog.spin(node, 0)?;
+        let _hog = hangs(scene, &raw, node)?;
         let rules = &scene.world.os.kernel().rules;
         scene.until("the system's stop", || Ok(rules.is_stopped()))?;
         let found = rules.stopped().context("no bug check")?;
