@@ -6,6 +6,7 @@ use super::super::db::{KernelQueue, Room};
 use super::super::raw::{ALL, duplicate};
 use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use super::hardware::{controller, force, recovered};
+use super::in_time::in_time;
 use super::packets::last_submitted;
 use super::{Hog, aborted, client, is_lost, only_reset, stubborn, victim};
 use crate::wrap::{copy, machine, own, theirs};
@@ -16,6 +17,7 @@ use dxgkrnl_model::personality::{Gate, SECOND};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::{Encoded, Fill, MonitoredSignal};
 use nt_model::{Event, InterruptDelivery};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -213,10 +215,15 @@ fn nowhere() -> Encoded {
 
 /// A packet with `behind` at its end, which is over before the reset.
 fn packet(stage: &Stage, behind: &[Encoded]) -> Played {
-    let (node, gate) = (victim(stage), Gate::default());
-    let setup = remote(stubborn().resets(1)).windows(|windows| windows.gates.reset = Some(gate.clone()));
-    let setup = setup.with_driver(hears);
-    stage.play(setup, |scene| {
+    let node = victim(stage);
+    let of_this_play = RefCell::new(Gate::default());
+    let setup = || {
+        let gate = Gate::default();
+        of_this_play.replace(gate.clone());
+        remote(stubborn().resets(1)).windows(|windows| windows.gates.reset = Some(gate)).with_driver(hears)
+    };
+    in_time(stage, setup, |scene, _| {
+        let gate = of_this_play.borrow().clone();
         let (raw, next) = (client(scene, "late")?, client(scene, "next")?);
         let (late, next) = (Hog::new(scene, &raw, &[node])?, Hog::new(scene, &next, &[node])?);
         let awaited = Awaited::new(&raw)?;
