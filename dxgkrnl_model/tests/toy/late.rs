@@ -4,16 +4,23 @@ use std::sync::atomic::Ordering;
 
 use super::{Late, Notice, State, Toy};
 
+/// A suspension's fence that the OS has not come to.
+const NO_FENCE: u64 = 0x7777;
+
 /// What a mutant that is not silent between the reset of its engine and the end of that says there; `None`: another
 /// mutant.
 fn said_while_stopped(mutant: &str, state: &State) -> Option<Notice> {
-    let context = || state.contexts.values().next().map_or(0, |context| context.os);
+    // That of the queue that hung: one of another node is judged by another rule.
+    let context = || {
+        let queue = state.queues.get(&state.engines[0].running)?;
+        state.contexts.get(&queue.context).map(|context| context.os)
+    };
     let queue = || state.queues.values().next().map_or(0, |queue| queue.os);
     let fence = || state.fences.values().map(|fence| fence.os).collect();
     let notice = match mutant {
         "int-after-reset" | "int-after-reset-late" => Notice::Monitored,
         "int-after-reset-native" => Notice::Native(fence(), 0),
-        "int-after-reset-suspended" => Notice::Suspended(context(), 1),
+        "int-after-reset-suspended" => Notice::Suspended(context()?, NO_FENCE),
         "int-after-reset-fault" => Notice::QueueFaulted(queue(), 0, 0x1000),
         "int-after-reset-timeout" => Notice::Timeout,
         "int-after-reset-state" => Notice::ToF1,
