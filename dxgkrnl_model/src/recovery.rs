@@ -440,8 +440,8 @@ fn judge_probes(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ticks)
     }
 }
 
-/// Takes the probes of contexts that acknowledged, or are gone, off the list; the former run on. Those of the nodes
-/// `but` stay.
+/// Takes the probes of contexts that acknowledged, or are gone, off the list; the former run on. The list keeps the
+/// probes of the nodes `but`, which are being reset.
 fn resume_acknowledged(adapter: &Arc<Adapter>, but: &[u32]) {
     let probes = std::mem::take(&mut *adapter.tdr.probes.lock());
     for probe in probes {

@@ -1,4 +1,4 @@
-//! Storage of destroyed fences that nobody else has: kept for a while, to see that nothing writes to it.
+//! An adapter keeps the storage that a destroyed fence had alone for a while, and judges that nothing writes to it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! Fences that are past their monitored value with somebody waiting, and of which no interrupt has told.
+//! A fence that is waited for passes its monitored value, and no interrupt tells of it.
 //!
-//! The watch finds one that stays so for a whole TdrDelay. Who ends before that would not notice: so where a process
-//! ends or destroys a device, what is overdue then has a TdrDelay to be told of.
+//! The watch finds a fence that stays so for a whole TdrDelay. A process that ends before that would hide it: where a
+//! process ends or destroys a device, the driver has a TdrDelay to tell of each fence that is overdue then.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::adapter::Adapter;
 use crate::fence::native::FenceOnAdapter;
 use crate::rules::fence::NF_LOST;
 
-/// A fence with somebody waiting.
+/// A fence that is waited for, at one look.
 #[derive(Clone, Copy, Debug)]
 struct Waited {
     /// Dxgkrnl's handle, as a number.
@@ -20,7 +20,7 @@ struct Waited {
     /// The least value that is waited for.
     least: u64,
     value: u64,
-    /// Its device is lost.
+    /// Its device is lost, and nothing tells of it any more.
     always: bool,
 }
 
@@ -37,6 +37,7 @@ impl Waited {
     }
 }
 
+/// The adapter's fences that are waited for.
 fn waited(adapter: &Adapter) -> Vec<Waited> {
     let waits = |on: &Arc<FenceOnAdapter>| {
         let fence = on.fence()?;
@@ -46,8 +47,8 @@ fn waited(adapter: &Adapter) -> Vec<Waited> {
     adapter.native_fences().iter().filter_map(waits).collect()
 }
 
-/// A fence that is past its monitored value with somebody waiting for it, for a whole cadence, was signalled without an
-/// interrupt.
+/// Judges that no fence is overdue for `delay`: such a fence was signalled without an interrupt. `at` is told when to
+/// look again.
 pub(super) fn audit(adapter: &Arc<Adapter>, now: Ticks, delay: Ticks, at: &mut impl FnMut(Ticks)) {
     let waited = waited(adapter);
     if !waited.is_empty() {

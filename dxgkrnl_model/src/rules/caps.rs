@@ -223,7 +223,7 @@ rules! {
         bugcheck: none,
         fix: "set one of the two, and PopulatedFromSystemMemory on memory segments only",
     }
-    /// Apertures.
+    /// How many apertures there are.
     SEGMENT_APERTURE = "DXG-SEGMENT-APERTURE" {
         title: "an adapter with GpuMmuSupported reports one aperture segment",
         source: "article gpu-segments, Aperture Segments (a single one must be reported)",

@@ -50,7 +50,8 @@ rules! {
     }
     /// Address of a connection.
     DB_ADDRESS = "DXG-DB-ADDRESS" {
-        title: "KernelCpuVirtualAddress is a mapped kernel address that starts a page (chosen) and whose doorbell lies within its pages, and the secondary one too where it is required",
+        title: "KernelCpuVirtualAddress is a mapped kernel address that starts a page (chosen) and whose doorbell lies \
+            within its pages, and the secondary one too where it is required",
         source: "DDI page DXGKARG_CONNECTDOORBELL; article user-mode-work-submission",
         bugcheck: none,
         fix: "return the kernel mapping of the physical doorbell",

@@ -54,7 +54,8 @@ const DECLINED: &[[&str; 3]] = &[
          DXG-HW-SUBMIT-STATUS or DXG-SUBMIT-STATUS.",
     ],
     [
-        "user mode stores the last queued value, then the write pointer, then the doorbell, and reads the status behind",
+        "user mode stores the last queued value, then the write pointer, then the doorbell, and reads the status \
+         behind",
         "article user-mode-work-submission",
         "Stores of a process to its own memory, which the model does not see. Tests of the user-mode driver hold it \
          (`umd/core/tests`).",

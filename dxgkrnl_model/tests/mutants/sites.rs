@@ -7,7 +7,7 @@ const fn at(name: &'static str, stage: Stage, rule: &'static str) -> Mutant {
     Mutant { rule: Some(rule), ..Mutant::new(name, stage) }
 }
 
-/// The list.
+/// The mutants of each part of the driver, in turn.
 pub fn list() -> impl Iterator<Item = Mutant> {
     resets().into_iter().chain(notices()).chain(fences()).chain(scheduling()).chain(adapters())
 }

@@ -195,7 +195,8 @@ win_extern! {
             toy.interrupt();
             nt_model::Machine::with_current(|machine| machine.map(|machine| machine.delay_execution(-10_000)));
         }
-        if let Some(os) = os.filter(|_| !matches!(toy.options.mutant, "tdr-invalidate" | "tdr-invalidate-asked" | "tdr-let-go")) {
+        let names_none = ["tdr-invalidate", "tdr-invalidate-asked", "tdr-let-go"].contains(&toy.options.mutant);
+        if let Some(os) = os.filter(|_| !names_none) {
             let mut arguments = DXGKARGCB_INVALIDATEHWCONTEXT::zeroed();
             arguments.hAdapter = toy.device_handle();
             arguments.hHwContext = raw(os as usize);

@@ -1,10 +1,10 @@
-//! Memory that nobody but the GPU writes while the adapter is between its reset and the end of that: the driver's other
-//! functions, by which the CPU would, are not called then.
+//! Between the two functions of an adapter's reset the GPU writes nothing. The model looks at values of fences, which
+//! only the GPU could change then: the driver's other functions, by which the CPU would, are not called.
 
 use crate::adapter::Adapter;
 use crate::rules::tdr::TDR_WRITES;
 
-/// In which a GPU that was not stopped would show: a millisecond.
+/// A GPU that was not stopped has so long to show: a millisecond.
 const SETTLE: i64 = -10_000;
 
 /// A fence by Dxgkrnl's handle, and its value.
