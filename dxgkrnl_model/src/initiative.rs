@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use wddm_abi::DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES;
 use wddm_abi::{
     D3DDDI_DOORBELLSTATUS, DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_NATIVE_FENCE_LOG_TYPE, DXGK_QUERYADAPTERINFOTYPE,
     NTSTATUS,
 };
+use wddm_abi::{DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, DXGKARG_SETUPPRIORITYBANDS};
 
 use crate::adapter::Adapter;
 use crate::adapter::query::{Buffer, Query};
@@ -234,6 +234,15 @@ impl Os {
                 let _ = context.set_properties(&change);
             }
         }
+    }
+
+    /// Tells the driver the quanta, grace periods and shares of priority bands anew: as at the start, but for what
+    /// `change` changes. An administrator's setting would have it so.
+    ///
+    /// Source: DDI page DxgkDdiSetupPriorityBands; DXGKARG_SETUPPRIORITYBANDS.
+    pub fn set_priority_bands(&self, adapter: &Arc<Adapter>, change: impl FnOnce(&mut DXGKARG_SETUPPRIORITYBANDS)) {
+        let _inside = self.kernel().enter();
+        adapter.scheduler.set_priority_bands(adapter, change);
     }
 
     /// Resumes the hardware contexts of a process, acknowledged or not: what is acknowledged later is an old fence.

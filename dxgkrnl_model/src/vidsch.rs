@@ -347,8 +347,13 @@ impl VidSch {
     /// Tells the driver the quanta of priority bands, when it schedules in hardware.
     ///
     /// Chosen: the numbers that the documents leave open (100 ns units: 10 ms grace, and none for the real-time band,
-    /// as is typical; 40 ms quantum). The normal band's share is the default of desktop systems, 10 %.
-    pub(crate) fn set_priority_bands(&self, adapter: &Arc<Adapter>) {
+    /// as is typical; 40 ms quantum). The normal band's share is the default of desktop systems, 10 %. `change` changes
+    /// them.
+    pub(crate) fn set_priority_bands(
+        &self,
+        adapter: &Arc<Adapter>,
+        change: impl FnOnce(&mut DXGKARG_SETUPPRIORITYBANDS),
+    ) {
         if !adapter.known_caps().has_hardware_scheduling() {
             return;
         }
@@ -357,6 +362,7 @@ impl VidSch {
         arguments.processQuantumForBand = [400_000; 4];
         arguments.processGracePeriodForBand = [100_000; 4];
         arguments.targetNormalBandPercentage = 10;
+        change(&mut arguments);
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSetupPriorityBands(miniport, pointer)));
         judge_resume(adapter, "DxgkDdiSetupPriorityBands", status);

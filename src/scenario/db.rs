@@ -19,6 +19,7 @@
 //! | `db/room.rs` | queues and doorbells without the user-mode driver |
 
 mod anew;
+mod bands;
 mod crowd;
 mod idle;
 mod kernel;
@@ -71,7 +72,7 @@ pub(super) const fn joined<const N: usize>(parts: &[&[Scenario]]) -> [Scenario; 
 
 pub(super) const CASES: &[Scenario] = &joined::<
     {
-        let [pool, ring, schedule] = [pool::CASES.len(), ring::CASES.len(), schedule::CASES.len()];
+        let [pool, ring, schedule] = [pool::CASES.len(), ring::CASES.len(), schedule::CASES.len() + bands::CASES.len()];
         let [idle, power, kernel] = [idle::CASES.len(), power::CASES.len(), kernel::CASES.len()];
         let more =
             anew::CASES.len() + path::CASES.len() + crowd::CASES.len() + resize::CASES.len() + priority::CASES.len();
@@ -91,6 +92,7 @@ pub(super) const CASES: &[Scenario] = &joined::<
     resize::CASES,
     priority::CASES,
     anew::CASES,
+    bands::CASES,
 ]);
 
 const OWN: &[Scenario] = &[

@@ -153,7 +153,7 @@ impl Adapter {
                 Ok(())
             }
             Step::PriorityBands => {
-                self.scheduler.set_priority_bands(self);
+                self.scheduler.set_priority_bands(self, |_| ());
                 Ok(())
             }
         }

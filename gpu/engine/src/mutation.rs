@@ -41,8 +41,8 @@
 //!   between two of its looks, the engine alone knows.
 //! - [`Mutation::ResumesOne`], [`Mutation::KeepsRing`], [`Mutation::RunsInF1`]: which queues an engine is told to look
 //!   at, and where, lies between driver and GPU.
-//! - [`Mutation::RoundsBeginAnew`], [`Mutation::RoundsForgetRings`], [`Mutation::KeepsTheTurn`]: which queue an engine
-//!   looks at next, and which it runs.
+//! - [`Mutation::RoundsBeginAnew`], [`Mutation::RoundsForgetRings`], [`Mutation::KeepsTheTurn`],
+//!   [`Mutation::GivesNoGrace`], [`Mutation::KeepsShare`]: which queue an engine looks at next, and which it runs.
 //! - [`Mutation::FencesRunBack`]: the last fence that was submitted shows in debug information alone.
 //!
 //! Compiled away unless the feature `mutants` is on; then one number, set from the registry value `Mutant` or by a
@@ -220,6 +220,10 @@ gpu_word::mutations! {
     ForgetsEngineResets = 173,
     /// A notification on the way to F1 is dropped although the queue has a doorbell.
     DropsInF1 = 174,
+    /// What an engine finds behind a turn leaves the queue that was cut off no grace period.
+    GivesNoGrace = 175,
+    /// The normal band's share stays as it was before the OS said anything.
+    KeepsShare = 176,
     /// Who destroys a doorbell does not wait until the engine is off its ring.
     LeavesRing = 160,
     /// An engine leaves a ring that was replaced by what its last look at the write pointer said, however old that is.

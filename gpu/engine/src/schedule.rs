@@ -24,7 +24,8 @@
 //! else waits, and comes back where the quantum is not over. A quantum of 0 is one turn.
 //!
 //! What must give way has a grace period, to come to an end by itself: of the band, the process or the context that
-//! takes its place. A stream that is in no command buffer and in no operation has come to an end; so has one whose
+//! takes its place, from when the engine finds that ready, amid the turn or behind it. A stream that is in no command
+//! buffer and in no operation has come to an end; so has one whose
 //! grace period is over.
 //!
 //! Source: DDI pages `DXGKARG_SETUPPRIORITYBANDS`, `DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES`,
@@ -85,7 +86,8 @@ pub(crate) struct Schedule<H: Host> {
     running: Running,
     /// The end of the grace period of the queue that has the turn, or had it last.
     grace: Option<u64>,
-    /// That queue, behind a turn in its grace period: the next turn is its own.
+    /// The queue that was cut off amid its work, in its grace period or before any other was ready: the next turn may be
+    /// its own.
     held: Option<Shared<Queue<H>>>,
     /// Contexts have changed, and not each ready queue has its place in line yet: see [`Self::follow`].
     moving: Option<Moving<H>>,
@@ -148,7 +150,7 @@ impl<H: Host> Schedule<H> {
     /// gets those for which there is no memory. Returns whether each has its place.
     fn follow(&mut self, policy: &Policy, mut refused: impl FnMut(Shared<Queue<H>>)) -> bool {
         if self.moving.is_none() {
-            let changes = policy.changes.get(self.node).map_or(0, |changes| changes.load(Ordering::Acquire));
+            let changes = self.changes(policy);
             if core::mem::replace(&mut self.followed, changes) == changes {
                 return true;
             }
@@ -176,6 +178,16 @@ impl<H: Host> Schedule<H> {
         self.moving.is_none()
     }
 
+    /// Returns whether contexts have changed and not each queue has its place.
+    fn is_behind(&self, policy: &Policy) -> bool {
+        self.moving.is_some() || self.followed != self.changes(policy)
+    }
+
+    /// How often contexts of the node have changed.
+    fn changes(&self, policy: &Policy) -> u64 {
+        policy.changes.get(self.node).map_or(0, |changes| changes.load(Ordering::Acquire))
+    }
+
     /// Steps of putting queues to their places anew, since the last call.
     pub fn take_moved(&mut self) -> u64 {
         core::mem::take(&mut self.moved)
@@ -201,11 +213,12 @@ impl<H: Host> Schedule<H> {
     pub fn next(
         &mut self,
         policy: &Policy,
-        now: impl FnOnce() -> u64,
+        now: impl Fn() -> u64,
         mut refused: impl FnMut(Shared<Queue<H>>),
     ) -> Option<Shared<Queue<H>>> {
         self.has_changed = false;
         if let Some(queue) = self.held.take() {
+            self.contest(policy, &queue, &now);
             if self.grace.is_some_and(|end| now() < end) {
                 return Some(queue);
             }
@@ -287,6 +300,19 @@ impl<H: Host> Schedule<H> {
         }
     }
 
+    /// `queue` was cut off, and has no grace period. Where others are ready by now, they have come since: doorbells and
+    /// write pointers are looked at between two turns. One that takes the place of `queue` waits for its grace period,
+    /// as it would have done amid the turn.
+    fn contest(&mut self, policy: &Policy, queue: &Queue<H>, now: impl Fn() -> u64) {
+        if self.grace.is_some() || self.ready == 0 || self.is_behind(policy) {
+            return;
+        }
+        match self.preempts(policy) {
+            Some(grace) => self.give_grace(now().saturating_add(grace)),
+            None => self.end_quantum(policy, queue.context.quantum(), now()),
+        }
+    }
+
     /// The queue that has the turn must have come to an end at `end`, or before.
     pub fn give_grace(&mut self, end: u64) {
         self.grace = Some(self.grace.map_or(end, |before| before.min(end)));
@@ -297,7 +323,8 @@ impl<H: Host> Schedule<H> {
         self.grace
     }
 
-    /// The turn of `queue`, which is marked as ready, is over, and its grace period may not be.
+    /// The turn of `queue`, which is marked as ready, is over amid its work. Its grace period may not be, or begins with
+    /// what is found behind the turn.
     pub fn hold(&mut self, queue: Shared<Queue<H>>) {
         self.held = Some(queue);
     }

@@ -11,6 +11,7 @@ use crate::irql::Passive;
 use crate::platform::Platform;
 use crate::status::{Error, Result};
 use gpu_engine::context::Properties;
+use gpu_engine::mutation::Mutation;
 use gpu_engine::schedule::{BANDS, Policy, Times};
 use wddm_abi::{DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, DXGKARG_SETUPPRIORITYBANDS};
 
@@ -28,7 +29,11 @@ fn ticks(time: u64, longest: u64, frequency: u64) -> u64 {
 /// Sets what the OS says of the bands, from the next turns on.
 pub fn set_bands<P: Platform>(_irql: &Passive, started: &Started<P>, args: &DXGKARG_SETUPPRIORITYBANDS) {
     let (policy, frequency) = (&started.gpu.policy, started.gpu.host.gpu_clock().frequency(&started.platform));
+    let before = policy.share();
     tell(policy, args, frequency);
+    if started.gpu.mutation.is(Mutation::KeepsShare) {
+        policy.set_share(before);
+    }
 }
 
 /// The same, with times in ticks of a clock of `frequency` hertz.

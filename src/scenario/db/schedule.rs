@@ -5,9 +5,8 @@ use crate::scenario::{Played, Scenario, Scene, Setup, Stage, portable, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::SECOND;
 use gpu_wire::GpuVa;
-use gpu_wire::packet::{Encoded, Indirect};
+use gpu_wire::packet::Encoded;
 use std::time::Duration;
-use wddm_abi::{DXGK_SCHEDULING_PRIORITY_BAND as Band, DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES};
 
 /// TdrDelay of [`Setup::quick_tdr`].
 const QUICK: Duration = Duration::from_millis(200);
@@ -39,13 +38,6 @@ pub(super) const CASES: &[Scenario] = &[
         title: "only fences that were asked for are acknowledged, under load",
         source: "DXGKARG_SUSPENDCONTEXT; bug check 0x119 parameter 0x11",
         play: acknowledged,
-    },
-    Scenario {
-        id: "DB-35",
-        title: "bands of priority: a higher one goes first, the normal one has its share, and changes count at once",
-        source: "DXGKARG_SETUPPRIORITYBANDS; DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES; \
-            DxgkDdiSetContextSchedulingProperties, Remarks",
-        play: bands,
     },
     Scenario {
         id: "DB-36",
@@ -327,58 +319,5 @@ fn victim_of_suspended(stage: &Stage) -> Played {
         same("nothing ran", queue.progress()?, 0)?;
         os.resume(scene.adapter(), &one.process);
         queue.wait(scene, progress)
-    })
-}
-
-/// Rounds in which one queue has the engine and another has not.
-const ROUNDS: u32 = 20;
-
-/// Two processes whose command buffers store for ever, on one node.
-fn bands(stage: &Stage) -> Played {
-    stage.play(Setup::default(), |scene| {
-        let raws = [raw(scene)?, raw(scene)?];
-        let rooms = [Room::new(&raws[0])?, Room::new(&raws[1])?];
-        let mut words = Vec::new();
-        for (raw, room) in raws.iter().zip(&rooms) {
-            let (word, buffer) = (room.memory(scene, 4096)?, room.memory(scene, 4096)?);
-            let store = store(word.gpu, 1).as_bytes().to_vec();
-            let jump = Indirect { address: buffer.gpu, length: store.len() as u64 + 24 }.to_packet();
-            buffer.write(raw, 0, &[store, jump.as_bytes().to_vec()].concat())?;
-            let queue = RingQueue::connected(scene, room, 0, 4096)?;
-            // The OS is not told of it, and so does not look for its end.
-            queue.write(jump.as_bytes())?;
-            queue.publish()?;
-            queue.ring()?;
-            words.push(word.cpu);
-        }
-        let forget = |of: usize| raws[of].store(words[of], 0);
-        let runs = |of: usize| -> Played {
-            forget(of)?;
-            scene.until_now("its turn", || Ok(raws[of].load(words[of])? == 1))
-        };
-        let band = |of: usize, band: Band| {
-            let change = |it: &mut DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES| it.priorityBand = band;
-            scene.world.os.set_scheduling(scene.adapter(), &raws[of].process, change);
-        };
-        // `second` has the engine for many turns, and `first` has none.
-        let is_alone = |first: usize, second: usize| -> Played {
-            forget(first)?;
-            (0..ROUNDS).try_for_each(|_| runs(second))?;
-            same("stores of the lower band", raws[first].load(words[first])?, 0)
-        };
-        [0, 1].into_iter().try_for_each(runs).context("in one band")?;
-        band(1, Band::DXGK_SCHEDULING_PRIORITY_BAND_FOCUS);
-        [0, 1, 0, 1].into_iter().try_for_each(runs).context("focus, and the normal band's share")?;
-        // Behind a turn of each the change has been followed.
-        band(0, Band::DXGK_SCHEDULING_PRIORITY_BAND_IDLE);
-        scene.until("the lower one to rest", || Ok(is_alone(0, 1).is_ok()))?;
-        is_alone(0, 1).context("idle beside focus")?;
-        // It has waited for a turn all the while.
-        band(0, Band::DXGK_SCHEDULING_PRIORITY_BAND_REALTIME);
-        scene.until("the lower one to rest", || Ok(is_alone(1, 0).is_ok()))?;
-        is_alone(1, 0).context("focus beside real time")?;
-        band(0, Band::DXGK_SCHEDULING_PRIORITY_BAND_IDLE);
-        band(1, Band::DXGK_SCHEDULING_PRIORITY_BAND_IDLE);
-        [0, 1, 0, 1].into_iter().try_for_each(runs).context("both idle")
     })
 }

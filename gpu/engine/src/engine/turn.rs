@@ -123,14 +123,17 @@ impl<H: Host> Core<H> {
         }
         let is_amid = !exec.is_between();
         queue.exec.put(exec, &gpu.mutation);
-        if let Some(since) = self.contested.take() {
+        let contested = self.contested.take();
+        if let Some(since) = contested {
             let now = gpu.host.clock();
             if !gpu.mutation.is(Mutation::KeepsTheTurn) {
                 self.schedule.ran(now.saturating_sub(since));
             }
             self.schedule.end_quantum(&gpu.policy, queue.context.quantum(), now);
         }
-        if stays_ready && outcome == Outcome::Budget && is_amid && self.schedule.grace().is_some() {
+        let was_alone = contested.is_none() && !gpu.mutation.is(Mutation::GivesNoGrace);
+        let may_go_on = outcome == Outcome::Budget && is_amid && (was_alone || self.schedule.grace().is_some());
+        if stays_ready && may_go_on {
             if queue.mark_ready() {
                 self.schedule.hold(queue.clone());
             }

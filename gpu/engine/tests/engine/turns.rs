@@ -11,7 +11,7 @@ use gpu_engine::queue::Queue;
 use gpu_engine::schedule::{Times, Turns};
 use gpu_engine::shared::Shared;
 use gpu_engine::trace::Event;
-use gpu_engine::word::Ordering;
+use gpu_engine::word::{Ordering, Word};
 use gpu_wire::packet::{self, Encoded, Privilege};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -209,22 +209,39 @@ fn owners_of(rig: &mut Rig, turns: usize, queues: &[TestQueue]) -> Vec<usize> {
 /// `ticks`. Returns where the time at which it does will be.
 fn arrives(rig: &Rig, queue: &TestQueue, ticks: u64) -> Arc<AtomicU64> {
     let at = Arc::new(AtomicU64::new(0));
-    arrives_at(rig.gpu.clone(), queue.queue.clone(), ticks, 1, at.clone());
+    arrives_at(rig.gpu.clone(), ready(rig, queue), ticks, 1, at.clone());
     at
 }
 
-/// The same when the engine maps the page with the number `page` that it may write to, from 1 on.
-fn arrives_at(gpu: Shared<Gpu<Host>>, ready: Shared<Queue<Host>>, ticks: u64, page: u32, at: Arc<AtomicU64>) {
+/// What brings a queue to its engine.
+type Comes = Box<dyn FnOnce() + Send>;
+
+/// `queue` is made ready.
+fn ready(rig: &Rig, queue: &TestQueue) -> Comes {
+    let (gpu, queue) = (rig.gpu.clone(), queue.queue.clone());
+    Box::new(move || {
+        gpu.make_ready(&queue);
+    })
+}
+
+/// Its doorbell rings.
+fn ring(_: &Rig, queue: &TestQueue) -> Comes {
+    let (page, value) = queue.bell();
+    Box::new(move || page.word(0).unwrap().store(value, Ordering::Release))
+}
+
+/// What `comes` does happens when the engine maps the page with the number `page` that it may write to, from 1 on.
+fn arrives_at(gpu: Shared<Gpu<Host>>, comes: Comes, ticks: u64, page: u32, at: Arc<AtomicU64>) {
     let host = gpu.clone();
     *host.host.on_map.lock().unwrap() = Some(Box::new(move || {
         let writes = gpu.host.asked.lock().unwrap().last().is_some_and(|(_, write)| *write);
         let left = page - u32::from(writes);
         if left != 0 {
-            return arrives_at(gpu, ready, ticks, left, at);
+            return arrives_at(gpu, comes, ticks, left, at);
         }
         let now = gpu.host.clock.fetch_add(ticks, Ordering::Relaxed) + ticks;
         at.store(now, Ordering::Relaxed);
-        gpu.make_ready(&ready);
+        comes();
     }));
 }
 
@@ -299,15 +316,41 @@ fn levels_of_the_real_time_band_are_followed() {
 /// `high` becomes ready in the middle of the first turn of `low`. For how long `low` has the engine from then on, by
 /// the clock.
 fn until_preempted(rig: &mut Rig, high: &TestQueue, low: &TestQueue) -> u64 {
+    let comes = ready(rig, high);
+    until_preempted_by(rig, comes, high, low)
+}
+
+/// The same, when it comes otherwise.
+fn until_preempted_by(rig: &mut Rig, comes: Comes, high: &TestQueue, low: &TestQueue) -> u64 {
     // Behind control page, ring and command buffer: in the midst of it.
     let arrived = Arc::new(AtomicU64::new(0));
-    arrives_at(rig.gpu.clone(), high.queue.clone(), 0, 4, arrived.clone());
+    arrives_at(rig.gpu.clone(), comes, 0, 4, arrived.clone());
     for _ in 0..1_000 {
         if owners(rig, 1, &[high, low]) == [0] {
             return rig.gpu.host.clock.load(Ordering::Relaxed) - arrived.load(Ordering::Relaxed);
         }
     }
     panic!("it is never preempted");
+}
+
+/// A doorbell is looked at between two turns: what it cuts off amid its work has its grace period all the same.
+#[test]
+fn what_a_ring_cuts_off_has_its_grace_period() {
+    const GRACE: u64 = 5 * MS;
+    for (grace, least, most) in [(0, 0, MS), (GRACE, GRACE, GRACE + MS)] {
+        for is_higher in [true, false] {
+            let (mut rig, jump) = timed();
+            rig.gpu.policy.set_times(1, Times { quantum: 0, process_grace: grace, grace: 0 });
+            rig.gpu.policy.set_times(2, Times { quantum: 0, process_grace: 0, grace });
+            let (coming, context) = (stranger(&rig), rig.context(0));
+            assert!(coming.set_properties(&rig.gpu.policy, &in_band(if is_higher { 2 } else { 1 })));
+            let coming = late(&mut rig, &coming, &[Encoded::nop(8)]);
+            let cut_off = greedy(&mut rig, &context, &jump);
+            let comes = ring(&rig, &coming);
+            let took = until_preempted_by(&mut rig, comes, &coming, &cut_off);
+            assert!((least..=most).contains(&took), "higher {is_higher}: {took} for a grace period of {grace}");
+        }
+    }
 }
 
 /// An engine that takes another's place counts the turns of processes anew: one that the other served for long has its
@@ -366,7 +409,7 @@ fn a_stream_between_two_packets_has_no_grace_period() {
     let m = rig.map(1, false);
     let arrived = Arc::new(AtomicU64::new(0));
     // It arrives while the first packet is executed. No two of these are executed between two looks.
-    arrives_at(rig.gpu.clone(), high.queue.clone(), 0, 1, arrived.clone());
+    arrives_at(rig.gpu.clone(), ready(&rig, &high), 0, 1, arrived.clone());
     low.submit(&vec![packet::Timestamp { address: m.va.0 }.to_packet(); 100]);
     let mut turns = 0;
     while high.queue.packets.load(Ordering::Relaxed) == 0 {

@@ -281,9 +281,13 @@ impl TestQueue {
         self.control.word(0).store(self.wp, Ordering::Release);
     }
     pub fn ring(&self) {
+        let (page, value) = self.bell();
+        page.word(0).unwrap().store(value, Ordering::Release);
+    }
+    /// The doorbell's page, and what a ring stores there.
+    pub fn bell(&self) -> (Span<'static>, u64) {
         let token = gpu_engine::gpu::token(self.queue.slot);
-        let value = gpu_wire::doorbell::value(token, self.wp);
-        self.doorbell_page.word(0).unwrap().store(value, Ordering::Release);
+        (self.doorbell_page, gpu_wire::doorbell::value(token, self.wp))
     }
     pub fn submit(&mut self, packets: &[Encoded]) {
         self.publish(packets);
