@@ -177,7 +177,7 @@ const TABLE: &[(Mutation, &[By])] = &[
     (RunsInF1, &[Cases(&["DB-70"])]),
     (DropsInF1, &[Cases(&["DB-80"])]),
     (KeepsShare, &[Cases(&["DB-35"])]),
-    (GivesNoGrace, &[Engine("turns::what_a_ring_cuts_off_has_its_grace_period"), Cases(&["DB-81"])]),
+    (GivesNoGrace, &[Cases(&["DB-81"])]),
     (
         ForgetsEngineResets,
         &[Engine("taken_off::a_packet_that_an_engine_reset_gave_back_goes_on_without_the_flag"), Cases(&["TE-105"])],
