@@ -42,10 +42,12 @@ use crate::handle::{self, KernelHandle};
 use crate::hw_context::HwContext;
 use crate::interrupt::Interrupts;
 use crate::memory::VidMm;
+use crate::memory::space::AddressSpace;
 use crate::os::Shared;
 use crate::pci::Device;
 use crate::personality::{FeatureSetting, FeatureSettings, Personality};
 use crate::power::Power;
+use crate::process::ProcessAdapter;
 use crate::recovery::Tdr;
 use crate::report::AdapterReport;
 use crate::rules::paging::DDI_TIME;
@@ -485,6 +487,14 @@ impl Adapter {
     pub(crate) fn devices(self: &Arc<Self>) -> Vec<Arc<GpuDevice>> {
         let parts = self.shared.processes().into_iter().filter_map(|process| process.on_adapter(self));
         parts.flat_map(|part| part.devices()).collect()
+    }
+
+    /// The process's part of the adapter whose space this is; `None`: the paging process's, or it is being made.
+    pub(crate) fn part_with(&self, space: &AddressSpace) -> Option<Arc<ProcessAdapter>> {
+        let on_this =
+            |process: Arc<crate::process::ProcessInner>| process.on_adapter_by(|adapter| core::ptr::eq(adapter, self));
+        let mut parts = self.shared.processes().into_iter().filter_map(on_this);
+        parts.find(|part| core::ptr::eq(part.address_space(), space))
     }
 
     /// Every live hardware context.

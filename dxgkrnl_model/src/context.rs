@@ -50,9 +50,8 @@ impl Context {
         private: &mut [u8],
         flags: DXGK_CREATECONTEXTFLAGS,
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let root = device.process().address_space().root();
-        let context = Self::make(device, node, affinity, private, flags, root)?;
-        device.add_context(&context);
+        let context = Self::make(device, node, affinity, private, flags)?;
+        device.process().admit(device, context.driver_handle(), || device.add_context(&context));
         Ok(context)
     }
 
@@ -66,7 +65,8 @@ impl Context {
         flags: DXGK_CREATECONTEXTFLAGS,
         root: Option<Root>,
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let context = Self::make(device, node, 0, &mut [], flags, root)?;
+        let context = Self::make(device, node, 0, &mut [], flags)?;
+        set_root(device, context.driver_handle(), root);
         device.add_context(&context);
         device.adapter().scheduler.add_context(&context);
         Ok(context)
@@ -76,8 +76,9 @@ impl Context {
     pub(crate) fn create_system(device: &Arc<Device>, node: u32) -> Result<Arc<Self>, NTSTATUS> {
         let mut flags = DXGK_CREATECONTEXTFLAGS::zeroed();
         flags.set_SystemContext(true);
-        let root = device.process().address_space().root();
-        Self::make(device, node, 0, &mut [], flags, root)
+        let context = Self::make(device, node, 0, &mut [], flags)?;
+        set_root(device, context.driver_handle(), device.process().address_space().root());
+        Ok(context)
     }
 
     fn make(
@@ -86,7 +87,6 @@ impl Context {
         affinity: u32,
         private: &mut [u8],
         flags: DXGK_CREATECONTEXTFLAGS,
-        root: Option<Root>,
     ) -> Result<Arc<Self>, NTSTATUS> {
         let handle = KernelHandle::reserve();
         let made = create_in_driver(device, &handle, (node, affinity), private, flags)?;
@@ -101,7 +101,6 @@ impl Context {
             commands: Commands::new(),
         });
         context.handle.bind(KernelObject::Context(Arc::downgrade(&context)));
-        set_root(device, context.driver_handle(), root);
         Ok(context)
     }
 
@@ -160,6 +159,11 @@ impl Context {
     /// Whether it has this handle, in Dxgkrnl's numbers or in the driver's.
     pub(crate) fn has_handle(&self, handle: usize) -> bool {
         self.driver_handle() == handle || self.handle.raw().expose_provenance() == handle
+    }
+
+    /// Returns whether a packet of it may begin now.
+    pub(crate) fn may_begin(&self) -> bool {
+        self.device.usable().is_ok() && self.device.process().runs_packets()
     }
 
     /// Returns whether the context can be given packets: on a hardware-scheduled node nothing schedules them.

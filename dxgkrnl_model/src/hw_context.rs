@@ -118,8 +118,7 @@ impl HwContext {
         });
         logs.made(node, Some(&context));
         context.handle.bind(KernelObject::HwContext(Arc::downgrade(&context)));
-        device.add_hw_context(&context);
-        crate::context::set_root(device, context.driver_handle(), device.process().address_space().root());
+        device.process().admit(device, context.driver_handle(), || device.add_hw_context(&context));
         // Judged there; a context that the driver would not schedule so is made all the same.
         let _ = context.set_properties(|_| ());
         Ok(context)

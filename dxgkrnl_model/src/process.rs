@@ -7,6 +7,7 @@
 //! process ends or the adapter stops.
 
 mod adapter;
+pub(crate) mod root;
 mod rundown;
 
 use std::fmt;

@@ -36,6 +36,8 @@ pub(crate) enum Keeper {
     System = 1,
     /// The device is without power, or about to be.
     Sleep = 2,
+    /// Its process gets another root page table.
+    Root = 4,
 }
 
 /// How a suspension began.

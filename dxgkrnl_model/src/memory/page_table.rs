@@ -149,6 +149,22 @@ impl PageTables {
         update
     }
 
+    /// Replaces the root by one with `entries` entries, no fewer than before: what was the root, and the updates that
+    /// make the new one what that was. `None`: there is no root.
+    pub(crate) fn grow_root(
+        &mut self,
+        memory: TableMemory,
+        window: u64,
+        entries: u64,
+    ) -> Option<(TableMemory, Vec<Update>)> {
+        let root = self.root.as_mut()?;
+        let old = std::mem::replace(&mut root.memory, memory);
+        (root.window, self.root_entries) = (window, entries);
+        let mut updates = Vec::new();
+        self.own_anew(self.root.as_ref()?, 0, entries, &mut updates);
+        Some((old, updates))
+    }
+
     /// Stores `entries` (one per page, or one that is repeated over `pages`) from `address` on. `None`: no memory for a
     /// table; what was made so far stays and is used later.
     pub(crate) fn set(
@@ -208,6 +224,12 @@ impl PageTables {
         for (index, child) in &table.children {
             self.table_anew(child, address + (index << shift), self.mmu.entries(child.level), updates);
         }
+        self.own_anew(table, address, count, updates);
+    }
+
+    /// The updates that make one table anew.
+    fn own_anew(&self, table: &Table, address: u64, count: u64, updates: &mut Vec<Update>) {
+        let shift = self.mmu.shift(table.level);
         let invalid = initial(table.level, table.memory.clone(), table.window, count, address);
         updates.push(invalid.clone());
         let mut children = table.children.iter().peekable();

@@ -8,6 +8,7 @@
 //! `InvalidTlbEntriesNotCached` says that it need not.
 
 mod anew;
+mod growing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -137,11 +138,12 @@ impl AddressSpace {
     ) -> Result<(), PagingError> {
         let Some(mmu) = manager.caps.mmu.clone() else { return Ok(()) };
         let top = mmu.levels.len().saturating_sub(1);
-        let end = if self.is_paging { PAGING_SPACE } else { self.ranges.lock().end() };
         let resizable = mmu.levels.len() == 2;
         let mut entries = mmu.entries(top);
         let mut bytes = mmu.levels.get(top).map_or(0, |level| u64::from(level.PageTableSizeInBytes));
         if resizable {
+            // That of a process grows with the addresses that are mapped.
+            let end = if self.is_paging { PAGING_SPACE } else { 1 };
             let wanted = self.tables.lock().as_ref().map_or(1, |tables| tables.root_entries_for(end));
             (entries, bytes) = root_size(adapter, wanted);
         }
@@ -167,6 +169,7 @@ impl AddressSpace {
         content: &Content,
         purpose: Purpose,
     ) -> Result<(), PagingError> {
+        self.have_root(adapter, manager, process, address + pages * PAGE)?;
         let form = adapter.personality().pte_address;
         let coherent = adapter.personality().io_coherent;
         let entries = entries(&manager.caps, form, coherent, content);

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use wddm_abi::{DXGKARG_CREATEPROCESS, NTSTATUS, ntstatus};
 
 use super::ProcessInner;
+use super::root::Roots;
 use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
 use crate::ddi::{self, call_ddi};
@@ -36,6 +37,7 @@ pub(crate) struct ProcessAdapter {
     privileged: Lock<Option<Arc<dyn Any + Send + Sync>>>,
     pub(crate) fences: FenceStorage,
     pub(crate) doorbells: DoorbellPages,
+    pub(super) roots: Roots,
     /// The adapter is being stopped under the process.
     is_left: AtomicBool,
 }
@@ -52,6 +54,7 @@ impl ProcessAdapter {
             privileged: Lock::new(Rank::Registry, None),
             fences: FenceStorage::new(),
             doorbells: DoorbellPages::new(),
+            roots: Roots::new(),
             is_left: AtomicBool::new(false),
         });
         this.handle.bind(KernelObject::Process(Arc::downgrade(&this)));

@@ -286,7 +286,7 @@ impl VidSch {
                 let took = std::cell::Cell::new(false);
                 context.commands().pump(
                     adapter,
-                    || !took.get() && context.device().usable().is_ok() && has_room(),
+                    || !took.get() && context.may_begin() && has_room(),
                     |submission| {
                         took.set(true);
                         let handed = node.packet.submit(adapter, &context, Load::Command(submission));

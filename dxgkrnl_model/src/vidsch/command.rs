@@ -132,6 +132,11 @@ impl Commands {
         }
     }
 
+    /// Returns whether nothing of it is with the driver.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state.lock().running == 0
+    }
+
     /// Whether its next command is a buffer.
     pub(crate) fn has_buffer(&self) -> bool {
         let state = self.state.lock();

@@ -259,6 +259,16 @@ impl Device<'_> {
         Ok(Memory { handle, gpu: map.VirtualAddress, cpu: 0 })
     }
 
+    /// Maps a page of an allocation at `address` as well.
+    pub fn map_at(&self, handle: u32, address: u64) -> Result<u64, NTSTATUS> {
+        let mut map = D3DDDI_MAPGPUVIRTUALADDRESS::zeroed();
+        (map.hPagingQueue, map.hAllocation, map.BaseAddress, map.SizeInPages) = (self.paging, handle, address, 1);
+        map.Protection.set_Write(true);
+        checked(thunk!(self.client, D3DKMTMapGpuVirtualAddress(map)))?;
+        self.paged(map.PagingFenceValue)?;
+        Ok(map.VirtualAddress)
+    }
+
     /// Waits until a fence that was made just now is mapped for the GPU: a paging operation behind it is done.
     pub fn mapped(&self) -> Result<(), NTSTATUS> {
         if self.client.os.personality().user_mode.fences_mapped_late {

@@ -262,7 +262,22 @@ win_extern! {
         let arguments = input(arguments);
         let mut state = toy.state();
         match state.contexts.get_mut(&number(arguments.hContext)) {
-            Some(context) => context.root = Some((arguments.Address.SegmentId, arguments.Address.SegmentOffset)),
+            Some(context) => {
+                let root = Some((arguments.Address.SegmentId, arguments.Address.SegmentOffset));
+                let is_another = context.root.is_some_and(|old| Some(old) != root);
+                context.root = root;
+                let (handle, suspended) = (number(arguments.hContext), context.suspended);
+                let has_packets = state.engines.iter().any(|engine| engine.packets.iter().any(|it| it.context == handle));
+                let has_queues = state.queues.values().any(|queue| queue.context == handle);
+                let runs = is_another && (has_packets || has_queues && !suspended);
+                drop(state);
+                if is_another {
+                    toy.count("another root");
+                }
+                if runs {
+                    toy.error(format!("another root for context {handle:#x}, which runs"));
+                }
+            }
             None => {
                 drop(state);
                 toy.error(format!("root of unknown context {:p}", arguments.hContext));
