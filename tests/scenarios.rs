@@ -2,22 +2,31 @@
 //! Linked in, it is played under one of the readings of the documents (`fencepost soak readings` plays the whole
 //! product), and a case about fences and logs as on other hardware. With the images it is played once more with the
 //! compute-only form of the driver where contexts are made by the obsolete call, and on each lower rung from its lowest
-//! on. Of cases of many rounds all are played once, with the images; elsewhere a part. The demo is played, too.
+//! on. Of cases of many rounds all are played once, with the images; elsewhere a part. The demo is played, too. Where
+//! all were played, every rule was reached with the images but those that `src/scenario/unreached.rs` names.
 //!
 //! `./x test --test scenarios -- NF` plays a group.
 
 use dxgkrnl_model::personality::family::READINGS;
 use dxgkrnl_model::personality::{Personality, Windows};
 use fencepost::demo::audit::hold;
-use fencepost::scenario::{LIMIT, Scenario, Stage, Status, all, lowest, render_only, run};
+use fencepost::scenario::{LIMIT, Scenario, Stage, Status, UNREACHED, all, lowest, render_only, run, why_unreached};
 use fencepost::world::{Form, Images};
 use libtest_mimic::{Arguments, Failed, Trial};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The rules that cases have reached with the images.
+static REACHED: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
 
 fn play(case: &'static Scenario, stage: &Stage) -> Result<(), Failed> {
     let outcomes = run(&[case], stage, LIMIT, &|_| ());
+    if !stage.is_native() {
+        let mut reached = REACHED.lock().unwrap_or_else(PoisonError::into_inner);
+        reached.extend(outcomes.iter().flat_map(|outcome| &outcome.reached));
+    }
     match outcomes.first() {
         Some(outcome) if outcome.status == Status::Pass => Ok(()),
         Some(outcome) => Err(outcome.reason.as_str().into()),
@@ -158,5 +167,28 @@ fn main() -> ExitCode {
         }
     }
     trials.extend(demos(image.as_ref().ok()));
-    libtest_mimic::run(&arguments, trials).exit_code()
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let is_whole = arguments.filter.is_none() && arguments.skip.is_empty() && !arguments.list && !arguments.ignored;
+    if is_whole && image.is_ok() && !conclusion.has_failed() {
+        let wrong = wrongly_reached();
+        if !wrong.is_empty() {
+            eprintln!("src/scenario/unreached.rs is not what was seen:\n{}", wrong.join("\n"));
+            return ExitCode::FAILURE;
+        }
+    }
+    conclusion.exit_code()
+}
+
+/// What the table of rules that no case reaches says otherwise than the plays with the images, a line each.
+fn wrongly_reached() -> Vec<String> {
+    let reached = REACHED.lock().unwrap_or_else(PoisonError::into_inner);
+    let rules: Vec<_> = fencepost::check::index().iter().map(|rule| rule.id).collect();
+    let names = UNREACHED.iter().map(|(name, _)| *name);
+    let unknown = names.filter(|name| !rules.contains(name)).map(|name| format!("{name} is no rule"));
+    let wrong = |rule: &&str| match (reached.contains(rule), why_unreached(rule)) {
+        (true, Some(_)) => Some(format!("{rule} is reached")),
+        (false, None) => Some(format!("{rule} is not reached by any case")),
+        _ => None,
+    };
+    unknown.chain(rules.iter().filter_map(wrong)).collect()
 }

@@ -5,10 +5,12 @@ use super::{Family, Mode, Settings, advise, check_json, say_faults, say_windows,
 use anyhow::{Result, bail, ensure};
 use clap::{Args, value_parser};
 use fencepost::dump::OfCases;
-use fencepost::scenario::{GROUPS, LIMIT, Outcome, Scenario, Stage, Status, list, run as play, select};
+use fencepost::scenario::{
+    AT_ONCE, GROUPS, LIMIT, Outcome, Scenario, Stage, Status, list, run_at_once, select, why_unreached,
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +33,14 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = LIMIT.as_secs())]
     #[arg(value_parser = value_parser!(u64).range(1..))]
     limit: u64,
+    /// Play each case so many times
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = value_parser!(u32).range(1..=100_000))]
+    repeat: u32,
+    /// Play so many cases at once
+    #[arg(long, value_name = "N", default_value_t = AT_ONCE as u32)]
+    #[arg(value_parser = value_parser!(u32).range(1..=64))]
+    jobs: u32,
     #[command(flatten)]
     family: Family,
     #[command(flatten)]
@@ -50,6 +60,54 @@ struct Report {
     windows: String,
     settings: BTreeMap<String, u64>,
     results: Vec<Outcome>,
+    /// By each rule that was reached, the cases that did.
+    rules: BTreeMap<&'static str, BTreeSet<&'static str>>,
+    /// The rules that none of the cases has reached.
+    rules_not_reached: Vec<NotReached>,
+}
+
+/// A rule that was not reached.
+#[derive(Serialize)]
+struct NotReached {
+    rule: &'static str,
+    /// Why no case of all reaches it; empty where some does, and was not among those that were played.
+    why: &'static str,
+}
+
+/// By each rule that was reached, the cases that did.
+fn rules(results: &[Outcome]) -> BTreeMap<&'static str, BTreeSet<&'static str>> {
+    let mut rules = BTreeMap::<_, BTreeSet<_>>::new();
+    for outcome in results {
+        for rule in &outcome.reached {
+            rules.entry(*rule).or_default().insert(outcome.id);
+        }
+    }
+    rules
+}
+
+/// A line for each play that is to be seen: all, or of cases that were played several times those that did not pass,
+/// and a line for each case.
+fn say(cases: &[&Scenario], results: &[Outcome], repeat: u32) {
+    for outcome in results {
+        let mark = match outcome.status {
+            Status::Pass if repeat != 1 => continue,
+            Status::Pass => "pass",
+            Status::Fail => "FAIL",
+            Status::Skip => "skip",
+        };
+        let title = cases.iter().find(|case| case.id == outcome.id).map_or("", |case| case.title);
+        println!("{mark}  {:6} {title} ({} ms)", outcome.id, outcome.ms);
+        if outcome.status != Status::Pass {
+            println!("      {}", outcome.reason);
+        }
+    }
+    for case in cases.iter().filter(|_| repeat != 1) {
+        let plays: Vec<_> = results.iter().filter(|outcome| outcome.id == case.id).collect();
+        let passed = plays.iter().filter(|outcome| outcome.status == Status::Pass).count();
+        let times = plays.iter().map(|outcome| outcome.ms);
+        let (least, most) = (times.clone().min().unwrap_or(0), times.max().unwrap_or(0));
+        println!("{:6} {passed} of {} passed ({least} to {most} ms)", case.id, plays.len());
+    }
 }
 
 /// What `--list` writes.
@@ -94,7 +152,10 @@ impl Arguments {
         self.dump.check()?;
         if self.dump.path().is_some() {
             ensure!(!self.mode.native, NO_IMAGES);
-            ensure!(cases.len() == 1, "--dump is of one case: name its id");
+            ensure!(
+                cases.len() == 1 && self.repeat == 1,
+                "--dump is of one play: name a case by its id, without --repeat"
+            );
         }
         Ok(!self.list && !self.mode.native)
     }
@@ -113,7 +174,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     }
     let form = arguments.mode.form()?;
     // CAST: hundreds.
-    let bar = ProgressBar::new(cases.len() as u64);
+    let bar = ProgressBar::new(cases.len() as u64 * u64::from(arguments.repeat));
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
         bar.set_style(style);
     }
@@ -121,25 +182,16 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     let dumps = Arc::new(OfCases::new(arguments.dump.path().is_some()));
     let stage = stage.with_settings(settings);
     let stage = if arguments.mode.native { stage } else { stage.with_dumps(&dumps) };
-    let results = play(&cases, &stage, Duration::from_secs(arguments.limit), &|outcome| {
+    let plays: Vec<_> = cases.iter().copied().flat_map(|case| (0..arguments.repeat).map(move |_| case)).collect();
+    let limit = Duration::from_secs(arguments.limit);
+    let results = run_at_once(arguments.jobs as usize, &plays, &stage, limit, &|outcome| {
         bar.inc(1);
         bar.set_message(outcome.id);
     });
     bar.finish_and_clear();
     let count = |status| results.iter().filter(|outcome| outcome.status == status).count();
     let (passed, failed, skipped) = (count(Status::Pass), count(Status::Fail), count(Status::Skip));
-    for outcome in &results {
-        let mark = match outcome.status {
-            Status::Pass => "pass",
-            Status::Fail => "FAIL",
-            Status::Skip => "skip",
-        };
-        let title = cases.iter().find(|case| case.id == outcome.id).map_or("", |case| case.title);
-        println!("{mark}  {:6} {title} ({} ms)", outcome.id, outcome.ms);
-        if outcome.status != Status::Pass {
-            println!("      {}", outcome.reason);
-        }
-    }
+    say(&cases, &results, arguments.repeat);
     for (id, recorder) in dumps.take() {
         arguments.dump.write(&recorder, id, true)?;
     }
@@ -152,7 +204,13 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     if let Some(path) = &arguments.json {
         let (seed, windows) = (arguments.seed, arguments.family.windows.to_string());
         let settings = settings.iter().cloned().collect();
-        write_json(path, &Report { schema: 1, mode: form.mode(), seed, windows, settings, results })?;
+        let rules = rules(&results);
+        let all = fencepost::check::index();
+        let not_reached = all.iter().filter(|rule| !rules.contains_key(rule.id));
+        let why = |rule| NotReached { rule, why: why_unreached(rule).unwrap_or_default() };
+        let rules_not_reached = not_reached.map(|rule| why(rule.id)).collect();
+        let mode = form.mode();
+        write_json(path, &Report { schema: 1, mode, seed, windows, settings, results, rules, rules_not_reached })?;
     }
     Ok(failed == 0)
 }

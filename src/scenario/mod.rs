@@ -39,6 +39,7 @@ mod stage;
 mod stuck;
 mod ta;
 mod te;
+mod unreached;
 mod ws;
 mod xa;
 
@@ -47,12 +48,13 @@ pub use forms::render_only;
 pub use groups::{GROUPS, Group};
 pub use pt::storm::{Deaths, play as deaths};
 pub use raw::{Denied, NativeFence, Raw};
-pub use run::{LIMIT, Outcome, Status, list, run, select};
+pub use run::{AT_ONCE, LIMIT, Outcome, Status, list, run, run_at_once, select};
 pub use rungs::lowest;
 pub use setup::Setup;
 pub use stage::{Scene, Stage, refused, same, wait_at_most};
 pub(crate) use te::hardware::{force, unconditional};
 pub use te::storm::{Storm, play as storm};
+pub use unreached::{UNREACHED, why_unreached};
 
 /// What playing a case returns. An error's text is the reason of the failure.
 pub type Played = anyhow::Result<()>;

@@ -4,14 +4,15 @@ use super::forms::render_only;
 use super::{Scenario, Stage, all, lowest};
 use dxgkrnl_model::adapter::{Recovery, What};
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Cases that are played at once. Most of a case's time is waiting.
-const AT_ONCE: usize = 4;
+/// Cases that are played at once where the caller has no other wish. Most of a case's time is waiting.
+pub const AT_ONCE: usize = 4;
 
 /// The time that a case may take where the caller has no other wish: many times what the slowest takes on a busy
 /// machine of two processors.
@@ -44,6 +45,9 @@ pub struct Outcome {
     pub ms: u64,
     /// What was reset, machine by machine, in the order in which it began.
     pub recoveries: Vec<Recovered>,
+    /// Names of the rules that its machines have reached.
+    #[serde(skip)]
+    pub reached: BTreeSet<&'static str>,
 }
 
 /// A recovery, in a case's result.
@@ -85,7 +89,7 @@ impl Outcome {
     /// The result of a case that was not played.
     fn skipped(case: &Scenario, reason: String) -> Self {
         let (id, group) = (case.id, case.group());
-        Self { id, group, status: Status::Skip, reason, ms: 0, recoveries: Vec::new() }
+        Self { id, group, status: Status::Skip, reason, ms: 0, recoveries: Vec::new(), reached: BTreeSet::new() }
     }
 }
 
@@ -112,10 +116,21 @@ pub fn run(
     limit: Duration,
     done: &(dyn Fn(&Outcome) + Sync),
 ) -> Vec<Outcome> {
+    run_at_once(AT_ONCE, cases, stage, limit, done)
+}
+
+/// [`run`], so many cases at once.
+pub fn run_at_once(
+    at_once: usize,
+    cases: &[&'static Scenario],
+    stage: &Stage,
+    limit: Duration,
+    done: &(dyn Fn(&Outcome) + Sync),
+) -> Vec<Outcome> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(vec![None; cases.len()]);
     std::thread::scope(|scope| {
-        for _ in 0..AT_ONCE.min(cases.len()) {
+        for _ in 0..at_once.min(cases.len()) {
             scope.spawn(|| {
                 loop {
                     let index = next.fetch_add(1, Ordering::Relaxed);
@@ -181,5 +196,6 @@ fn play(case: &'static Scenario, stage: &Stage, limit: Duration) -> Outcome {
         // CAST: milliseconds of a run.
         ms: begun.elapsed().as_millis() as u64,
         recoveries: kept.recoveries().iter().map(Recovered::from).collect(),
+        reached: kept.reached(),
     }
 }

@@ -11,6 +11,7 @@ use dxgkrnl_model::adapter::{Adapter, Recovery};
 use dxgkrnl_model::personality::{Departure, Windows};
 use dxgkrnl_model::thunks::Thunks;
 use nt_model::registry::RegistryValue;
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,6 +66,8 @@ pub struct Stage {
     dumps: Option<Arc<OfCases>>,
     /// The recoveries of the machines that were played, those of each behind those of the one before.
     recoveries: Arc<Mutex<Vec<Recovery>>>,
+    /// The rules that were reached on them.
+    reached: Arc<Mutex<BTreeSet<&'static str>>>,
 }
 
 /// The setting that makes an endless command buffer a hang, or none: without a case's own value its title says what is
@@ -76,8 +79,18 @@ impl Stage {
     pub fn new(form: Form, seed: u64) -> Self {
         let (settings, without) = (Vec::new(), Vec::new());
         let windows = Windows::Default;
-        let recoveries = Arc::default();
-        Self { form, seed, settings, windows, without, departure: None, extent: Extent::Usual, dumps: None, recoveries }
+        Self {
+            form,
+            seed,
+            settings,
+            windows,
+            without,
+            departure: None,
+            extent: Extent::Usual,
+            dumps: None,
+            recoveries: Arc::default(),
+            reached: Arc::default(),
+        }
     }
 
     /// A stage of whose cases dumps are kept.
@@ -154,15 +167,29 @@ impl Stage {
         self
     }
 
-    /// The stage for one case: without the readings that it cannot be played under, and with recoveries of its own.
+    /// The stage for one case: without the readings that it cannot be played under, and with recoveries and rules of
+    /// its own.
     #[must_use]
     pub fn for_case(&self, id: &str) -> Self {
-        Self { without: readings::not_under(id), recoveries: Arc::default(), ..self.clone() }
+        let without = readings::not_under(id);
+        Self { without, recoveries: Arc::default(), reached: Arc::default(), ..self.clone() }
     }
 
     /// The recoveries of the machines that were shut down, in order.
     pub(super) fn recoveries(&self) -> Vec<Recovery> {
         self.recoveries.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The names of the rules that were reached on machines that were shut down.
+    pub(super) fn reached(&self) -> BTreeSet<&'static str> {
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Notes the rules that `world` has reached.
+    fn note_reached(&self, world: &World) {
+        let rules = world.os.report().rules;
+        let reached = rules.iter().filter(|rule| rule.evaluations != 0).map(|rule| rule.rule.name);
+        self.reached.lock().unwrap_or_else(PoisonError::into_inner).extend(reached);
     }
 
     /// Returns whether nothing is left of the stage's Windows for this case: it could only be played on the default.
@@ -247,7 +274,7 @@ impl Stage {
         let scene = Scene::open(&self.form, &setup)?;
         let played = body(&scene);
         let adapters = scene.adapters.clone();
-        let closed = scene.close(&setup, played);
+        let closed = scene.close(&setup, played, |world| self.note_reached(world));
         let recoveries = adapters.iter().flat_map(|adapter| adapter.recoveries());
         self.recoveries.lock().unwrap_or_else(PoisonError::into_inner).extend(recoveries);
         closed
@@ -266,6 +293,7 @@ impl Stage {
             Err(error) => Ok(format!("{error:#}")),
         };
         world.os.shut_down();
+        self.note_reached(&world);
         audit(&world, &setup)?;
         why
     }
@@ -292,12 +320,14 @@ impl Scene {
         Ok(Self { world, adapters, thunks: Thunks::new() })
     }
 
-    fn close(self, setup: &Setup, played: Played) -> Played {
+    /// Shuts the machine down; `end` looks at it then.
+    fn close(self, setup: &Setup, played: Played, end: impl FnOnce(&World)) -> Played {
         let report = self.world.os.report();
         let resets = report.counts.resets;
         drop(self.adapters);
         self.world.os.shut_down();
         let audited = audit(&self.world, setup);
+        end(&self.world);
         let outcome = match (played, audited) {
             (Err(first), Err(second)) => Err(anyhow!("{first:#}\n    at the end: {second:#}")),
             (Err(only), Ok(())) | (Ok(()), Err(only)) => Err(only),
