@@ -224,6 +224,7 @@ mod tests {
                 reason: String::new(),
                 ms: 0,
                 recoveries: Vec::new(),
+                reached: std::collections::BTreeSet::new(),
             };
             verdict(&all.iter().map(outcome).collect::<Vec<_>>())
         };
