@@ -44,7 +44,7 @@ use crate::rules::queue::{DB_ADDRESS, DB_CONNECT, DB_MUST_SUCCEED, DB_PAGE, DB_S
 use crate::sync::{Lock, Rank, Signal};
 
 pub(crate) use pages::DoorbellPages;
-use pages::{Exposed, Slot, dummy_mapping, expose};
+use pages::{Exposed, Shown, Slot, dummy_mapping};
 use rings::Rings;
 
 /// Bytes of private data at most.
@@ -151,13 +151,9 @@ impl Doorbell {
         }
         let part = queue.context().device().process();
         let pages_of = |bytes: u32| (bytes as usize).div_ceil(PAGE_SIZE).max(1);
-        let primary = expose(part, pages_of(caps.DoorbellSizeInBytes))?;
-        let secondary = match request.secondary {
-            true => Some(expose(part, pages_of(caps.SecondaryDoorbellSizeInBytes))?),
-            false => None,
-        };
-        let status_slot = part.doorbells.slot(part, true).ok_or(ntstatus::STATUS_NO_MEMORY)?;
-        let queued_slot = part.doorbells.slot(part, false).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        let secondary = request.secondary.then(|| pages_of(caps.SecondaryDoorbellSizeInBytes));
+        let shown = Shown::new(part, pages_of(caps.DoorbellSizeInBytes), secondary)?;
+        let Shown { primary, secondary, status_slot, queued_slot } = shown;
         crate::raw::store(status_slot.kernel, RETRY.0 as u64);
         // Behind a resize the work in the old ring is still queued.
         let queued = if request.resize { queue.told() } else { 0 };
@@ -221,9 +217,11 @@ impl Doorbell {
         }
     }
 
-    /// What user mode says it queued last.
+    /// What user mode says it queued last; 0: it is destroyed, and says nothing any more.
     pub(crate) fn last_queued(&self) -> u64 {
-        crate::raw::load(self.queued_slot.kernel)
+        // Behind the destruction the slot may be another doorbell's.
+        let state = self.state.lock();
+        if state.gone { 0 } else { crate::raw::load(self.queued_slot.kernel) }
     }
 
     /// How it is.
@@ -258,9 +256,11 @@ impl Doorbell {
         if matches!(self.status(), CONNECTED | CONNECTED_NOTIFY) {
             return Ok(());
         }
-        if self.had_no_power.swap(false, Ordering::AcqRel) && adapter.personality().user_mode.creates_behind_d3 {
+        if self.had_no_power.load(Ordering::Acquire) && adapter.personality().user_mode.creates_behind_d3 {
             self.create_again()?;
         }
+        // Where the driver refused, the next connection has it made again.
+        self.had_no_power.store(false, Ordering::Release);
         adapter.power.wake_node(adapter, self.queue.context().node());
         let generation = self.state.lock().generation;
         let mut arguments = DXGKARG_CONNECTDOORBELL::zeroed();

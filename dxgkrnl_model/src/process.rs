@@ -428,8 +428,17 @@ impl ProcessInner {
             return;
         }
         self.wake_devices();
+        let parts = self.adapters.lock().clone();
+        // What is waited for runs, and what is destroyed is destroyed with power.
+        let keep_awake = || {
+            let awake = |part: &Arc<ProcessAdapter>| part.adapter().power.sleep.stay_awake(part.adapter());
+            parts.iter().map(awake).collect::<Vec<_>>()
+        };
         match how {
-            End::Normal => Device::drain(&self.devices()),
+            End::Normal => {
+                let _awake = keep_awake();
+                Device::drain(&self.devices());
+            }
             End::Terminated => self.devices().iter().for_each(Device::stop),
         }
         self.rundown.wait(shared.kernel(), || self.devices());
@@ -437,6 +446,8 @@ impl ProcessInner {
             // Those that threads inside have made meanwhile.
             self.devices().iter().for_each(Device::stop);
         }
+        // No thread is inside: none of them keeps others from what this holds.
+        let _awake = keep_awake();
         // Source: article user-mode-work-submission, both terminations: ring, ring control, doorbell, queue.
         if shared.personality().rings_first {
             self.take_rings_away();

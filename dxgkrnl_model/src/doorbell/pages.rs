@@ -122,7 +122,7 @@ pub(super) fn dummy_mapping(exposed: &Exposed) -> UserMapping {
 }
 
 /// A user address that leads to the dummy page.
-pub(super) fn expose(part: &Arc<ProcessAdapter>, pages: usize) -> Result<Exposed, NTSTATUS> {
+fn expose(part: &Arc<ProcessAdapter>, pages: usize) -> Result<Exposed, NTSTATUS> {
     let none = ntstatus::STATUS_NO_MEMORY;
     let dummy = part.doorbells.dummy(part, pages).ok_or(none)?;
     let mut exposed = Exposed { user: 0, pages, dummy };
@@ -130,4 +130,50 @@ pub(super) fn expose(part: &Arc<ProcessAdapter>, pages: usize) -> Result<Exposed
     let mapped = part.adapter().kernel().map_user(process.nt(), &dummy_mapping(&exposed), None);
     exposed.user = mapped.map_err(|_| none)?;
     Ok(exposed)
+}
+
+/// All that user mode sees of a doorbell.
+#[derive(Debug)]
+pub(super) struct Shown {
+    pub(super) primary: Exposed,
+    pub(super) secondary: Option<Exposed>,
+    pub(super) status_slot: Slot,
+    pub(super) queued_slot: Slot,
+}
+
+impl Shown {
+    /// Addresses of so many pages, a secondary one if wanted, that lead to dummy pages; and the two slots.
+    ///
+    /// # Errors
+    /// STATUS_NO_MEMORY: nothing is left of it.
+    pub(super) fn new(part: &Arc<ProcessAdapter>, primary: usize, secondary: Option<usize>) -> Result<Self, NTSTATUS> {
+        let none = ntstatus::STATUS_NO_MEMORY;
+        let mut begun = Begun { part, exposed: Vec::new(), slots: Vec::new() };
+        for pages in std::iter::once(primary).chain(secondary) {
+            begun.exposed.push(expose(part, pages)?);
+        }
+        for status in [true, false] {
+            begun.slots.push((part.doorbells.slot(part, status).ok_or(none)?, status));
+        }
+        let (exposed, slots) = (std::mem::take(&mut begun.exposed), std::mem::take(&mut begun.slots));
+        let (mut exposed, mut slots) = (exposed.into_iter(), slots.into_iter().map(|(slot, _)| slot));
+        let made = (exposed.next(), slots.next(), slots.next());
+        let (Some(primary), Some(status_slot), Some(queued_slot)) = made else { return Err(none) };
+        Ok(Self { primary, secondary: exposed.next(), status_slot, queued_slot })
+    }
+}
+
+/// What there is of a [`Shown`] so far: it is taken back when this is dropped.
+struct Begun<'a> {
+    part: &'a Arc<ProcessAdapter>,
+    exposed: Vec<Exposed>,
+    /// Each, and whether it is one of a status.
+    slots: Vec<(Slot, bool)>,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        self.exposed.iter().for_each(|exposed| self.part.take_from_user(exposed.user));
+        self.slots.iter().for_each(|(slot, status)| self.part.doorbells.release_slot(*slot, *status));
+    }
 }

@@ -231,7 +231,7 @@ impl<T: Thunks> UserLane<T> {
                 Status::ConnectedNotify if mutation.is(Mutation::IgnoresNotify) => return Ok(()),
                 Status::ConnectedNotify => {
                     effort.notifies += 1;
-                    return self.doorbell.notify();
+                    return self.doorbell.notify().map_err(|error| self.lost_or(device, error));
                 }
                 Status::Retry if mutation.is(Mutation::IgnoresRetry) => return Ok(()),
                 Status::Retry => {
@@ -246,6 +246,12 @@ impl<T: Thunks> UserLane<T> {
             }
         }
         Err(UmdError::RetryLimit { attempts: MAX_CONNECTS })
+    }
+
+    /// What a call that failed with `error` means: the queue is lost, where that is why.
+    fn lost_or(&self, device: &Device<T>, error: UmdError) -> UmdError {
+        let is_lost = self.doorbell.current_status() == Status::Abort || !device.is_alive();
+        if is_lost { self.lost(device) } else { error }
     }
 
     /// Connects the doorbell; a connect that fails means that the queue is lost.

@@ -135,6 +135,20 @@ fn notify_is_told_to_the_kernel_every_time() {
 }
 
 #[test]
+fn a_device_that_is_lost_while_the_kernel_is_told_loses_the_queue() {
+    let mock = Mock::new();
+    let device = mock.device();
+    let (queue, memory) = (mock.queue(&device), memory(&device));
+    mock.world().connect_statuses = [1].into();
+    assert_eq!(store(&queue, &memory, 1), Ok(1));
+    let state = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_RESET;
+    mock.world().lost_by_notify = Some(state);
+    assert_eq!(store(&queue, &memory, 2), Err(UmdError::QueueLost { state, fault: None }));
+    drop((queue, memory, device));
+    mock.assert_clean();
+}
+
+#[test]
 fn abort_loses_the_queue_with_the_devices_state_and_it_can_be_recreated() {
     let mock = Mock::new();
     let device = mock.device();

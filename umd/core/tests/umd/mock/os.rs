@@ -169,6 +169,8 @@ pub struct World {
     pub newer_kit: bool,
     /// Status that the next connects leave behind, in order; CONNECTED when there are none.
     pub connect_statuses: VecDeque<u64>,
+    /// The device is lost, with this state, while `D3DKMTNotifyWorkSubmission` runs next.
+    pub lost_by_notify: Option<D3DKMT_DEVICEEXECUTION_STATE>,
     /// Refuse the next call of a thunk.
     pub refuse: Vec<(Thunk, NTSTATUS)>,
     /// Whether paging operations stay pending until somebody waits.
@@ -216,6 +218,7 @@ impl World {
             more: vec![],
             newer_kit: false,
             connect_statuses: VecDeque::new(),
+            lost_by_notify: None,
             refuse: vec![],
             paging_pending: false,
             over_budget: false,

@@ -249,6 +249,10 @@ pub fn notify_work_submission(
         world.complain("what lies behind a thunk's argument is not zero");
     }
     let Some(handle) = owner(world, a.hDoorbell) else { return STATUS_INVALID_HANDLE };
+    if let Some(state) = world.lost_by_notify.take() {
+        world.lose_device(state);
+        return STATUS_DEVICE_REMOVED;
+    }
     look(world, handle);
     STATUS_SUCCESS
 }
