@@ -30,7 +30,7 @@ use crate::memory::allocation::{Allocation, OpenAllocation, OpenResource};
 use crate::memory::paging_queue::PagingQueue;
 use crate::os::Shared;
 use crate::recovery::lockout::Hangs;
-use crate::sync::{Lock, Rank};
+use crate::sync::{Admission, Lock, Rank};
 pub(crate) use adapter::{ProcessAdapter, judge_destroy};
 pub(crate) use rundown::Admitted;
 use rundown::Rundown;
@@ -429,14 +429,9 @@ impl ProcessInner {
         }
         self.wake_devices();
         let parts = self.adapters.lock().clone();
-        // What is waited for runs, and what is destroyed is destroyed with power.
-        let keep_awake = || {
-            let awake = |part: &Arc<ProcessAdapter>| part.adapter().power.sleep.stay_awake(part.adapter());
-            parts.iter().map(awake).collect::<Vec<_>>()
-        };
         match how {
             End::Normal => {
-                let _awake = keep_awake();
+                let _awake = keep_awake(&parts);
                 Device::drain(&self.devices());
             }
             End::Terminated => self.devices().iter().for_each(Device::stop),
@@ -447,7 +442,7 @@ impl ProcessInner {
             self.devices().iter().for_each(Device::stop);
         }
         // No thread is inside: none of them keeps others from what this holds.
-        let _awake = keep_awake();
+        let _awake = keep_awake(&parts);
         // Source: article user-mode-work-submission, both terminations: ring, ring control, doorbell, queue.
         if shared.personality().rings_first {
             self.take_rings_away();
@@ -464,6 +459,18 @@ impl ProcessInner {
         drop(objects);
         shared.remove_process(self);
     }
+}
+
+/// Keeps the devices awake on whose adapters these are until the guards are dropped: what is waited for runs, and what
+/// is destroyed is destroyed with power.
+///
+/// IRQL: PASSIVE_LEVEL.
+fn keep_awake(parts: &[Arc<ProcessAdapter>]) -> Vec<Admission<'_>> {
+    let mut guards = Vec::new();
+    for part in parts {
+        guards.push(part.adapter().power.sleep.stay_awake(part.adapter()));
+    }
+    guards
 }
 
 /// The graphics kernel's part of the process that the calling thread is in.

@@ -3,12 +3,14 @@
 //! | file | holds |
 //! |---|---|
 //! | `rp.rs` | the device without power |
+//! | `rp/ends.rs` | a process that ends as the power is taken |
 //! | `rp/rings.rs` | rings and their doorbells |
 //! | `rp/engines.rs` | F-states of an engine |
 //! | `rp/memory.rs` | contents, and paging operations |
 //! | `rp/again.rs` | stop and start under load |
 
 mod again;
+mod ends;
 mod engines;
 mod memory;
 mod rings;
@@ -285,5 +287,5 @@ fn used_asleep(stage: &Stage) -> Played {
         };
         stage.play(Setup::default(), play).with_context(|| format!("hibernates {hibernates}"))?;
     }
-    Ok(())
+    stage.play(Setup::default(), ends::beside_sleep).context("an end beside it")
 }

@@ -11,6 +11,7 @@ use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use crate::wrap::own;
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::{Gate, SECOND};
+use dxgkrnl_model::process::End;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -456,7 +457,19 @@ fn works_in_f0(stage: &Stage) -> Played {
             raw.signal_cpu(room.device, &[(gate.handle, 1)])?;
             queue.wait(scene, progress)?;
             same("executions", count.get(&room)?, 2)?;
-            scene.until("F1", || Ok(state_of(scene, 0)? == 1))
+            scene.until("F1", || Ok(state_of(scene, 0)? == 1))?;
+            // What a process says that it has queued, and has not, costs power for as long as it lives; others run.
+            let liar = super::raw(scene)?;
+            let its = Room::new(&liar)?;
+            let hostile = RingQueue::connected(scene, &its, 0, 4096)?;
+            hostile.tell(u64::MAX)?;
+            let progress = queue.submit_through(&count.packets())?;
+            queue.wait(scene, progress)?;
+            scene.until("the doorbells' end", || Ok(queue.status()? == RETRY && hostile.status()? == RETRY))?;
+            std::thread::park_timeout(Duration::from_millis(300));
+            same("the state beside a queue that is said to have work", state_of(scene, 0)?, 0)?;
+            liar.process.finish(End::Terminated);
+            scene.until("F1 behind its end", || Ok(state_of(scene, 0)? == 1))
         })?;
     }
     Ok(())
