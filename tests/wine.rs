@@ -227,10 +227,14 @@ fn the_program_for_windows_starts_and_says_what_is_missing() {
     let ids: Vec<_> = listed.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.get(..5)).collect();
     let cases: Vec<_> = portable_cases::submission::CASES.iter().map(|case| case.id).collect();
     assert_eq!(ids, cases);
-    for command in [&["scenario", "DB-14"][..], &["tdr", "two-device"]] {
+    for command in [&["scenario", "DB-14"][..], &["tdr", "two-device"], &["demo", "--picture", r"C:\program\no.png"]] {
         let said = run(command);
         assert!(said.contains("missing   this is Wine ") && !said.contains("pass"), "{said}");
     }
+    assert!(!place.join("no.png").exists(), "a picture that nothing made");
+    // The demo's processes: this program once more, twice, and a handle of one that the other gets.
+    let said = run(&["demo", "--rehearse"]);
+    assert!(said.ends_with("\ntwo processes, and a handle from one to the other\n"), "{said}");
 }
 
 /// Plays the driver of `driver` under Wine, in the prefix that `./x wine` uses too.

@@ -1,7 +1,10 @@
-//! [`System`] over Windows: gdi32, kernel32, and `fencepost_umd.dll`. Compiled on Linux, never run.
+//! [`System`] over Windows: gdi32, kernel32, and `fencepost_umd.dll`. Compiled on Linux; Wine starts it, and rehearses
+//! the processes of the demo (`windows/actor.rs`); Windows has not run it.
 #![expect(unsafe_code, reason = "functions of gdi32 and kernel32")]
 
-use crate::client::{Adapter, Inside};
+pub mod actor;
+
+use crate::client::{Adapter, Inside, Refused};
 use crate::{Process, System};
 use anyhow::{Context, Result, bail, ensure};
 use std::ffi::{CString, c_char, c_void};
@@ -79,6 +82,14 @@ impl Windows {
         ensure!(version == FP_INTERFACE_VERSION, "{} has version {version} of the interface", umd.display());
         Ok(Self { table, gdi32, tdr_delay, settings })
     }
+
+    /// Opens the first adapter of this driver.
+    ///
+    /// # Errors
+    /// Those of `fp_adapter_open`.
+    pub fn open(&self) -> Result<Adapter, Refused> {
+        Adapter::open(self.table, Box::new(Here), None, 0, 0)
+    }
 }
 
 /// Every thread is in the one process.
@@ -92,7 +103,7 @@ impl Inside for Here {
 
 impl System for Windows {
     fn process(&self, _name: &str, _trusted: bool) -> Result<Box<dyn Process>> {
-        let adapter = Adapter::open(self.table, Box::new(Here), None, 0, 0).context("no adapter of this driver")?;
+        let adapter = self.open().context("no adapter of this driver")?;
         Ok(Box::new(This { adapter, gdi32: self.gdi32 }))
     }
 
