@@ -102,8 +102,8 @@ fn is_in_a_seed(name: &str) -> bool {
     DEMO_SEEDS.into_iter().any(|seed| under(seed, &[]) != under(seed, &[name]))
 }
 
-/// The demos: with the images on each rung, where contexts are made by the obsolete call, and where nothing hangs; linked
-/// in, under readings that seeds draw, and under each that no seed has.
+/// The demos: with the images on each rung, where contexts are made by the obsolete call, and where nothing hangs;
+/// linked in, under readings that seeds draw, and under each that no seed has.
 fn demos(image: Option<&Form>) -> Vec<Trial> {
     let demo = |name: String, form: Option<Form>, windows: Windows, (setting, value): (&'static str, u64)| {
         let missing = form.is_none();
