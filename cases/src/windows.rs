@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "functions of gdi32 and kernel32")]
 
 pub mod actor;
+pub mod d3d;
 
 use crate::client::{Adapter, Inside, Refused};
 use crate::{Process, System};
@@ -24,6 +25,7 @@ const WAIT_OBJECT_0: u32 = 0;
 #[link(name = "kernel32", kind = "raw-dylib")]
 unsafe extern "system" {
     fn LoadLibraryW(name: *const u16) -> *mut c_void;
+    fn FreeLibrary(module: *mut c_void) -> i32;
     fn GetProcAddress(module: *mut c_void, name: *const c_char) -> *const c_void;
     fn CreateEventA(attributes: *const c_void, manual: i32, set: i32, name: *const c_char) -> HANDLE;
     fn WaitForSingleObject(handle: HANDLE, milliseconds: u32) -> u32;
@@ -41,6 +43,14 @@ impl Library {
         let module = unsafe { LoadLibraryW(name.as_ptr()) };
         ensure!(!module.is_null(), "{} does not load: {}", path.display(), std::io::Error::last_os_error());
         Ok(Self(module))
+    }
+
+    /// Lets it go. Nothing of it is used any more.
+    fn unload(self) -> Result<()> {
+        // SAFETY: a module that was loaded here; the caller uses nothing of it behind this.
+        let gone = unsafe { FreeLibrary(self.0) };
+        ensure!(gone != 0, "the library does not unload: {}", std::io::Error::last_os_error());
+        Ok(())
     }
 
     /// The address of an export; null when there is none.

@@ -3,19 +3,21 @@
 use crate::scenario::db::raw;
 use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::ensure;
+use gpu_wire::private::Rung;
 use kmd_core::caps::{ARCHITECTURE, BIOS};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
 use wddm_abi::{
     D3DKMT_ADAPTER_PERFDATA, D3DKMT_ADAPTER_PERFDATACAPS, D3DKMT_DRIVERVERSION, D3DKMT_GPUVERSION,
-    D3DKMT_NODE_PERFDATA, D3DKMT_NODEMETADATA, D3DKMT_QUERYADAPTERINFO, D3DKMT_SEGMENTSIZEINFO, DXGK_ENGINE_TYPE,
-    DXGK_QUERYADAPTERINFOTYPE as Query, KMTQUERYADAPTERINFOTYPE as Type, NTSTATUS, Plain,
+    D3DKMT_NODE_PERFDATA, D3DKMT_NODEMETADATA, D3DKMT_QUERYADAPTERINFO, D3DKMT_SEGMENTSIZEINFO, D3DKMT_WDDM_2_7_CAPS,
+    D3DKMT_WDDM_2_9_CAPS, DXGK_ENGINE_TYPE, DXGK_QUERYADAPTERINFOTYPE as Query, KMTQUERYADAPTERINFOTYPE as Type,
+    NTSTATUS, Plain,
 };
 
 pub(super) const CASE: Scenario = Scenario {
     id: "ST-96",
-    title: "what tools ask: version, names of engines, memory, performance, architecture",
+    title: "what tools ask: version, hardware scheduling, names of engines, memory, performance, architecture",
     source: "D3DKMT_GPUVERSION; D3DKMT_ADAPTER_PERFDATA; D3DKMT_ADAPTER_PERFDATACAPS; D3DKMT_NODE_PERFDATA; \
-             D3DKMT_NODEMETADATA; D3DKMT_SEGMENTSIZEINFO; D3DKMT_DRIVERVERSION",
+             D3DKMT_NODEMETADATA; D3DKMT_SEGMENTSIZEINFO; D3DKMT_DRIVERVERSION; D3DKMT_WDDM_2_7_CAPS",
     play: tools,
 };
 
@@ -103,6 +105,14 @@ fn tools(stage: &Stage) -> Played {
         // CAST: an enumerator's number.
         let is = D3DKMT_DRIVERVERSION(version as i32);
         same("the driver model", is, D3DKMT_DRIVERVERSION::KMT_DRIVERVERSION_WDDM_3_2)?;
+        // "Is HAGS on?"
+        let on = scene.process("asks")?.open()?.info()?.rung >= Rung::HardwareQueues.raw();
+        let mut older = D3DKMT_WDDM_2_7_CAPS::zeroed();
+        same("WDDM_2_7_CAPS", ask(&raw, Type::KMTQAITYPE_WDDM_2_7_CAPS, &mut older), STATUS_SUCCESS)?;
+        same("supported, on", (older.HwSchSupported(), older.HwSchEnabled()), (on, on))?;
+        let mut newer = D3DKMT_WDDM_2_9_CAPS::zeroed();
+        same("WDDM_2_9_CAPS", ask(&raw, Type::KMTQAITYPE_WDDM_2_9_CAPS, &mut newer), STATUS_SUCCESS)?;
+        same("supported, on", (newer.HwSchSupportState() != 0, newer.HwSchEnabled()), (on, on))?;
         let (three_d, copy, other) = (
             DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_3D,
             DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY,

@@ -17,7 +17,7 @@ mod program {
     use anyhow::Result;
     use clap::{Args, Parser, Subcommand};
     use portable_cases::machine::Machine;
-    use portable_cases::windows::{Windows, user_mode_driver};
+    use portable_cases::windows::{Windows, d3d, user_mode_driver};
     use portable_cases::{System as _, escape};
     use std::path::{Path, PathBuf};
     use std::time::Duration;
@@ -36,8 +36,30 @@ mod program {
         Demo(demo::Arguments),
         #[command(name = demo::PART, hide = true)]
         Part(demo::Part),
+        #[command(name = "d3d")]
+        Direct3D(Library),
         Scenario(scenario::Arguments),
         Tdr(tdr::Arguments),
+    }
+
+    /// What Direct3D's runtimes are answered by the library that they load: each function that opens an adapter is
+    /// called, and refuses
+    #[derive(Args)]
+    struct Library {
+        /// fencepost_d3d.dll
+        file: PathBuf,
+    }
+
+    /// `DXGI_ERROR_UNSUPPORTED`: what was seen to have a runtime go on without the adapter.
+    const UNSUPPORTED: u32 = 0x887A_0004;
+
+    /// Asks as the runtimes do. Returns whether each is refused as it should be.
+    fn direct_3d(file: &Path) -> Result<bool> {
+        let answers = d3d::open_adapters(file)?;
+        for ((name, version), answer) in d3d::FUNCTIONS.iter().zip(&answers) {
+            println!("{name:16} (Direct3D {version}) {answer:#010X}");
+        }
+        Ok(answers.iter().all(|answer| *answer == UNSUPPORTED))
     }
 
     /// What this machine is: Windows' build, its adapters, and what the driver needs of it; and what the driver says of
@@ -69,9 +91,12 @@ mod program {
         if let Command::Part(part) = &arguments.command {
             return demo::role(part).map(|()| true);
         }
+        if let Command::Direct3D(library) = &arguments.command {
+            return direct_3d(&library.file);
+        }
         let machine = Machine::look();
         let lists = match &arguments.command {
-            Command::Machine(_) | Command::Demo(_) | Command::Part(_) => false,
+            Command::Machine(_) | Command::Demo(_) | Command::Part(_) | Command::Direct3D(_) => false,
             Command::Scenario(scenario) => scenario.list,
             Command::Tdr(tdr) => tdr.list,
         };
@@ -91,6 +116,7 @@ mod program {
             }
             Command::Demo(demo) => demo::run(&demo, &machine),
             Command::Part(part) => demo::role(&part).map(|()| true),
+            Command::Direct3D(library) => direct_3d(&library.file),
             Command::Scenario(scenario) => scenario::run(scenario, &machine),
             Command::Tdr(tdr) => tdr::run(tdr, &machine),
         }
