@@ -115,7 +115,8 @@ impl Gdi32 {
         let (room, array) = (list.len() as u32, list.as_mut_ptr());
         // The older call may leave out adapters that only compute, as one form of the driver is.
         let count = if self.0.export(NEWER).is_null() {
-            let mut record = D3DKMT_ENUMADAPTERS2 { NumAdapters: room, pAdapters: array };
+            let mut record = D3DKMT_ENUMADAPTERS2::zeroed();
+            (record.NumAdapters, record.pAdapters) = (room, array);
             self.call("D3DKMTEnumAdapters2", &mut record)?;
             record.NumAdapters
         } else {

@@ -1,5 +1,6 @@
 //! `fencepost demo`: the portable demo on this Windows machine, with this program's own processes.
 
+use super::program::say_driver;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use portable_cases::System as _;
@@ -116,8 +117,7 @@ pub fn run(arguments: &Arguments, machine: &Machine) -> Result<bool> {
     let umd = user_mode_driver(arguments.umd.as_deref());
     let windows = Windows::new(&umd, Duration::from_secs(2), arguments.settings.clone())?;
     let observer = windows.process("observer", false)?;
-    let (start, before) = escape::said(&*observer)?;
-    println!("driver    {}", escape::words(&start)[0]);
+    let (start, before) = say_driver(&windows)?;
     let hangs = windows.setting(HANGS) == Some(0);
     if !hangs {
         println!(

@@ -16,9 +16,10 @@ mod program {
     use super::{demo, scenario, tdr};
     use anyhow::Result;
     use clap::{Args, Parser, Subcommand};
+    use portable_cases::System as _;
+    use portable_cases::escape::{self, EscapeCounters, EscapeStart};
     use portable_cases::machine::Machine;
     use portable_cases::windows::{Windows, d3d, user_mode_driver};
-    use portable_cases::{System as _, escape};
     use std::path::{Path, PathBuf};
     use std::time::Duration;
 
@@ -74,15 +75,13 @@ mod program {
         json: Option<PathBuf>,
     }
 
-    /// What the driver says of its start, and its counters.
-    fn driver(umd: &Path) -> Result<()> {
-        let windows = Windows::new(umd, Duration::from_secs(2), Vec::new())?;
+    /// Says what the driver says of its start: rung, features, queries. Returns that, and its counters.
+    pub fn say_driver(windows: &Windows) -> Result<(EscapeStart, EscapeCounters)> {
         let (start, counters) = escape::said(&*windows.process("asks", false)?)?;
         for line in escape::words(&start) {
             println!("driver    {line}");
         }
-        println!("counters  {counters:?}");
-        Ok(())
+        Ok((start, counters))
     }
 
     /// Does what the arguments ask for, behind what the machine is. Returns whether everything held.
@@ -110,7 +109,9 @@ mod program {
                 }
                 let is_there = machine.missing().is_none();
                 if is_there {
-                    driver(&user_mode_driver(ask.umd.as_deref()))?;
+                    let umd = user_mode_driver(ask.umd.as_deref());
+                    let (_, counters) = say_driver(&Windows::new(&umd, Duration::from_secs(2), Vec::new())?)?;
+                    println!("counters  {counters:?}");
                 }
                 Ok(is_there)
             }
