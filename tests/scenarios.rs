@@ -122,8 +122,8 @@ fn is_in_a_seed(name: &str) -> bool {
     DEMO_SEEDS.into_iter().any(|seed| under(seed, &[]) != under(seed, &[name]))
 }
 
-/// The demos: with the images on each rung, and where contexts are made by the obsolete call; linked in, under readings
-/// that seeds draw, and under each that no seed has.
+/// The demos: with the images on each rung, where contexts are made by the obsolete call, and where nothing hangs;
+/// linked in, under readings that seeds draw, and under each that no seed has.
 fn demos(image: Option<&Form>) -> Vec<Trial> {
     let demo = |name: String, form: Option<Form>, windows: Windows, (setting, value): (&'static str, u64)| {
         let missing = form.is_none();
@@ -142,6 +142,7 @@ fn demos(image: Option<&Form>) -> Vec<Trial> {
     let obsolete = "obsolete-contexts".parse().expect("a reading");
     trials.push(demo("image, obsolete contexts".to_owned(), image.cloned(), obsolete, ("MaxRung", 3)));
     trials.push(demo("image, compute only".to_owned(), image.cloned(), Windows::Default, ("ComputeOnly", 1)));
+    trials.push(demo("image, no hang".to_owned(), image.cloned(), Windows::Default, ("PreemptInBuffers", 1)));
     // The soak plays each reading for itself, and on each rung.
     let native = |name, windows| demo(format!("native, {name}"), Some(Form::Native), windows, ("MaxRung", 3));
     trials.extend(DEMO_SEEDS.map(|seed| native(format!("seed {seed}"), Windows::Seed(seed))));

@@ -204,7 +204,12 @@ fn the_program_for_windows_starts_and_says_what_is_missing() {
     std::fs::create_dir_all(&place).expect("a folder");
     // Wine before 9 has no such library, which Rust's standard library takes random numbers from; a built-in one is
     // taken where there is one.
-    let files = ["out/fencepost.exe", "out/fencepost_umd.dll", "target/cross/exe/bcryptprimitives.dll"];
+    let files = [
+        "out/fencepost.exe",
+        "out/fencepost_umd.dll",
+        "out/fencepost_d3d.dll",
+        "target/cross/exe/bcryptprimitives.dll",
+    ];
     for file in files {
         let path = root.join(file);
         let name = path.file_name().expect("a name");
@@ -227,10 +232,19 @@ fn the_program_for_windows_starts_and_says_what_is_missing() {
     let ids: Vec<_> = listed.lines().filter(|line| !line.starts_with(' ')).filter_map(|line| line.get(..5)).collect();
     let cases: Vec<_> = portable_cases::submission::CASES.iter().map(|case| case.id).collect();
     assert_eq!(ids, cases);
-    for command in [&["scenario", "DB-14"][..], &["tdr", "two-device"]] {
+    for command in [&["scenario", "DB-14"][..], &["tdr", "two-device"], &["demo", "--picture", r"C:\program\no.png"]] {
         let said = run(command);
         assert!(said.contains("missing   this is Wine ") && !said.contains("pass"), "{said}");
     }
+    assert!(!place.join("no.png").exists(), "a picture that nothing made");
+    // The demo's processes: this program once more, twice, and a handle of one that the other gets.
+    let said = run(&["demo", "--rehearse"]);
+    assert!(said.ends_with("\ntwo processes, and a handle from one to the other\n"), "{said}");
+    // What Direct3D's runtimes load refuses each of them; what is no such library is not mistaken for one.
+    let refused = "OpenAdapter      (Direct3D 9) 0x887A0004\nOpenAdapter10    (Direct3D 10) 0x887A0004\n\
+                   OpenAdapter10_2  (Direct3D 10.1 and 11) 0x887A0004\nOpenAdapter12    (Direct3D 12) 0x887A0004\n";
+    assert_eq!(run(&["d3d", r"C:\program\fencepost_d3d.dll"]), refused);
+    assert_eq!(run(&["d3d", r"C:\program\fencepost_umd.dll"]), "");
 }
 
 /// Plays the driver of `driver` under Wine, in the prefix that `./x wine` uses too.

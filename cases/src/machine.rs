@@ -9,13 +9,15 @@ use std::fmt;
 use std::path::Path;
 use umd_core::thunks::Thunk;
 use wddm_abi::{
-    D3DKMT_ADAPTERINFO, D3DKMT_ADAPTERREGISTRYINFO, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS2, D3DKMT_HANDLE,
-    D3DKMT_QUERYADAPTERINFO, D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_3_1_CAPS, KMTQUERYADAPTERINFOTYPE, NTSTATUS, Plain,
-    winfn,
+    D3DKMT_ADAPTERINFO, D3DKMT_ADAPTERREGISTRYINFO, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3,
+    D3DKMT_HANDLE, D3DKMT_QUERYADAPTERINFO, D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_3_1_CAPS, KMTQUERYADAPTERINFOTYPE,
+    NTSTATUS, Plain, winfn,
 };
 
 /// The first build whose Dxgkrnl has doorbells and native fences: Windows 11 24H2.
 const BUILD: u32 = 26100;
+/// What lists adapters that only compute, too.
+const NEWER: &str = "D3DKMTEnumAdapters3";
 /// What the INFs call the adapter.
 const NAME: &str = "Fencepost";
 
@@ -110,13 +112,21 @@ impl Gdi32 {
     fn adapters(&self) -> Result<Vec<Adapter>, String> {
         let mut list = vec![D3DKMT_ADAPTERINFO::zeroed(); 64];
         // CAST: 64.
-        let mut record = D3DKMT_ENUMADAPTERS2 {
-            NumAdapters: list.len() as u32,
-            pAdapters: list.as_mut_ptr(),
-            ..D3DKMT_ENUMADAPTERS2::zeroed()
+        let (room, array) = (list.len() as u32, list.as_mut_ptr());
+        // The older call may leave out adapters that only compute, as one form of the driver is.
+        let count = if self.0.export(NEWER).is_null() {
+            let mut record = D3DKMT_ENUMADAPTERS2::zeroed();
+            (record.NumAdapters, record.pAdapters) = (room, array);
+            self.call("D3DKMTEnumAdapters2", &mut record)?;
+            record.NumAdapters
+        } else {
+            let mut record = D3DKMT_ENUMADAPTERS3::zeroed();
+            record.Filter.set_IncludeComputeOnly(true);
+            (record.NumAdapters, record.pAdapters) = (room, array);
+            self.call(NEWER, &mut record)?;
+            record.NumAdapters
         };
-        self.call("D3DKMTEnumAdapters2", &mut record)?;
-        list.truncate(record.NumAdapters as usize);
+        list.truncate(count as usize);
         Ok(list.iter().map(|info| self.adapter(info)).collect())
     }
 

@@ -1,7 +1,11 @@
-//! [`System`] over Windows: gdi32, kernel32, and `fencepost_umd.dll`. Compiled on Linux, never run.
+//! [`System`] over Windows: gdi32, kernel32, and `fencepost_umd.dll`. Compiled on Linux; Wine starts it, and rehearses
+//! the processes of the demo (`windows/actor.rs`); Windows has not run it.
 #![expect(unsafe_code, reason = "functions of gdi32 and kernel32")]
 
-use crate::client::{Adapter, Inside};
+pub mod actor;
+pub mod d3d;
+
+use crate::client::{Adapter, Inside, Refused};
 use crate::{Process, System};
 use anyhow::{Context, Result, bail, ensure};
 use std::ffi::{CString, c_char, c_void};
@@ -21,6 +25,7 @@ const WAIT_OBJECT_0: u32 = 0;
 #[link(name = "kernel32", kind = "raw-dylib")]
 unsafe extern "system" {
     fn LoadLibraryW(name: *const u16) -> *mut c_void;
+    fn FreeLibrary(module: *mut c_void) -> i32;
     fn GetProcAddress(module: *mut c_void, name: *const c_char) -> *const c_void;
     fn CreateEventA(attributes: *const c_void, manual: i32, set: i32, name: *const c_char) -> HANDLE;
     fn WaitForSingleObject(handle: HANDLE, milliseconds: u32) -> u32;
@@ -38,6 +43,14 @@ impl Library {
         let module = unsafe { LoadLibraryW(name.as_ptr()) };
         ensure!(!module.is_null(), "{} does not load: {}", path.display(), std::io::Error::last_os_error());
         Ok(Self(module))
+    }
+
+    /// Lets it go. Nothing of it is used any more.
+    fn unload(self) -> Result<()> {
+        // SAFETY: a module that was loaded here; the caller uses nothing of it behind this.
+        let gone = unsafe { FreeLibrary(self.0) };
+        ensure!(gone != 0, "the library does not unload: {}", std::io::Error::last_os_error());
+        Ok(())
     }
 
     /// The address of an export; null when there is none.
@@ -79,6 +92,14 @@ impl Windows {
         ensure!(version == FP_INTERFACE_VERSION, "{} has version {version} of the interface", umd.display());
         Ok(Self { table, gdi32, tdr_delay, settings })
     }
+
+    /// Opens the first adapter of this driver.
+    ///
+    /// # Errors
+    /// Those of `fp_adapter_open`.
+    pub fn open(&self) -> Result<Adapter, Refused> {
+        Adapter::open(self.table, Box::new(Here), None, 0, 0)
+    }
 }
 
 /// Every thread is in the one process.
@@ -92,7 +113,7 @@ impl Inside for Here {
 
 impl System for Windows {
     fn process(&self, _name: &str, _trusted: bool) -> Result<Box<dyn Process>> {
-        let adapter = Adapter::open(self.table, Box::new(Here), None, 0, 0).context("no adapter of this driver")?;
+        let adapter = self.open().context("no adapter of this driver")?;
         Ok(Box::new(This { adapter, gdi32: self.gdi32 }))
     }
 

@@ -1,14 +1,12 @@
 //! A process of the demo, as the director has it: a Linux process of its own, or one on a thread of the machine's.
 
-use super::parts::{self, Talk};
-use crate::client::{Adapter, Refused};
 use crate::separate::Separate;
 use crate::world::World;
 use anyhow::{Context, Result, anyhow, ensure};
 use dxgkrnl_model::process::Process;
 use nt_model::Kernel;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use portable_cases::demo::parts::{Talk, part};
+use portable_cases::demo::play;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -56,14 +54,6 @@ impl Talk for Channel {
     }
 }
 
-/// Plays process A or B.
-///
-/// # Errors
-/// What the part comes to.
-pub fn part(name: &str, talk: &dyn Talk, open: &dyn Fn() -> Result<Adapter, Refused>) -> Result<()> {
-    if name == "A" { parts::a(talk, open) } else { parts::b(talk, open) }
-}
-
 impl Actor {
     /// Starts process A or B.
     ///
@@ -104,47 +94,6 @@ impl Actor {
         if let Kind::Separate(client) = &self.kind { client.messages() } else { 0 }
     }
 
-    /// Takes an NT handle of `other` into this process, as `DuplicateHandle` does, and closes the original.
-    ///
-    /// # Errors
-    /// When it is not open.
-    pub fn receive(&self, other: &Self, handle: u64) -> Result<u64> {
-        let theirs = other.process()?.nt();
-        let object = theirs.handle_any(handle).context("the NT handle is not open")?;
-        let received = self.process()?.nt().insert_handle(object);
-        drop(theirs.close_handle(handle));
-        Ok(received)
-    }
-
-    /// Says something to it.
-    ///
-    /// # Errors
-    /// When it is gone.
-    pub fn tell(&mut self, value: &impl Serialize) -> Result<()> {
-        let line = serde_json::to_string(value)?;
-        if let Kind::Separate(client) = &mut self.kind {
-            return client.say(&line);
-        }
-        // What it came to is said by who waits for its answer.
-        let _ = self.thread().context("it has ended")?.say.send(line);
-        Ok(())
-    }
-
-    /// What it says.
-    ///
-    /// # Errors
-    /// When it fails, or says something else.
-    pub fn told<T: DeserializeOwned>(&mut self) -> Result<T> {
-        let line = match &mut self.kind {
-            Kind::Separate(client) => client.hear_for(PATIENCE).with_context(|| format!("process {}", self.name))?,
-            Kind::Thread(thread) => match thread.as_ref().context("it has ended")?.hear.recv_timeout(PATIENCE) {
-                Ok(line) => line,
-                Err(_) => return Err(self.failure()),
-            },
-        };
-        serde_json::from_str(&line).with_context(|| format!("process {} says {line:.80?}", self.name))
-    }
-
     /// Why it says nothing more.
     fn failure(&mut self) -> anyhow::Error {
         let ended = |thread: &mut Option<Thread>| thread.take_if(|thread| thread.part.is_finished());
@@ -155,37 +104,12 @@ impl Actor {
         }
     }
 
-    /// It has done a step.
-    ///
-    /// # Errors
-    /// As [`told`](Self::told).
-    pub fn done(&mut self) -> Result<()> {
-        self.told()
-    }
-
-    /// It does its next step.
-    ///
-    /// # Errors
-    /// As [`told`](Self::told).
-    pub fn does(&mut self) -> Result<()> {
-        self.asked()
-    }
-
-    /// It does its next step, and says what that came to.
-    ///
-    /// # Errors
-    /// As [`told`](Self::told).
-    pub fn asked<T: DeserializeOwned>(&mut self) -> Result<T> {
-        self.tell(&())?;
-        self.told()
-    }
-
     /// It ends by itself.
     ///
     /// # Errors
     /// When it does not.
     pub fn ends(mut self) -> Result<()> {
-        self.tell(&())?;
+        play::Actor::tell(&mut self, &())?;
         match self.kind {
             Kind::Separate(client) => ensure!(client.exit()?.success(), "process {} failed at its end", self.name),
             Kind::Thread(thread) => {
@@ -194,5 +118,38 @@ impl Actor {
             }
         }
         Ok(())
+    }
+}
+
+impl play::Actor for Actor {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn say(&mut self, line: &str) -> Result<()> {
+        if let Kind::Separate(client) = &mut self.kind {
+            return client.say(line);
+        }
+        // What it came to is said by who waits for its answer.
+        let _ = self.thread().context("it has ended")?.say.send(line.to_owned());
+        Ok(())
+    }
+
+    fn hear(&mut self) -> Result<String> {
+        match &mut self.kind {
+            Kind::Separate(client) => client.hear_for(PATIENCE).with_context(|| format!("process {}", self.name)),
+            Kind::Thread(thread) => match thread.as_ref().context("it has ended")?.hear.recv_timeout(PATIENCE) {
+                Ok(line) => Ok(line),
+                Err(_) => Err(self.failure()),
+            },
+        }
+    }
+
+    fn receive(&self, other: &Self, handle: u64) -> Result<u64> {
+        let theirs = other.process()?.nt();
+        let object = theirs.handle_any(handle).context("the NT handle is not open")?;
+        let received = self.process()?.nt().insert_handle(object);
+        drop(theirs.close_handle(handle));
+        Ok(received)
     }
 }

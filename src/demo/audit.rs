@@ -3,13 +3,13 @@
 
 use super::picture::Picture;
 use super::play::{Lane, Played};
-use super::recipe;
 use super::run::run;
 use super::summary::disagreements;
 use crate::setting::Assignment;
 use crate::world::Form;
 use anyhow::{Result, bail, ensure};
 use dxgkrnl_model::personality::Windows;
+use portable_cases::demo::recipe;
 use std::collections::BTreeMap;
 use umd_core::ffi::types::FP_TRACE_WAIT_QUEUED;
 
@@ -46,28 +46,25 @@ pub fn hold(form: &Form, windows: Windows, settings: &[Assignment]) -> Result<()
 }
 
 /// What does not fit, a sentence each: numbers of driver and model that differ, calls into the kernel while work went
-/// through doorbells, resets other than the one that the hang costs, fences that went back or end at a wrong value,
-/// logs that do not have what was queued. Empty when all is right.
+/// through doorbells, resets other than the one that the hang costs, fences that went back, what the processes say that
+/// does not fit, logs that do not have what was queued. Empty when all is right.
 pub fn complaints(played: &Played) -> Vec<String> {
     let mut found = disagreements(played);
     // Without doorbells each submission is a call into the kernel, so calls are no complaint.
     if played.doorbells {
         calls(played, &mut found);
     }
-    if played.report.counts.resets != 1 {
-        found.push(format!("{} engines or adapters were reset, not 1", played.report.counts.resets));
+    let due = u64::from(played.hangs);
+    if played.report.counts.resets != due {
+        found.push(format!("{} engines or adapters were reset, not {due}", played.report.counts.resets));
     }
     if played.gpu.backwards != 0 {
         found.push(format!("{} signals took a fence back", played.gpu.backwards));
     }
-    for (name, value, wanted) in &played.values {
-        if value != wanted {
-            found.push(format!("'{name}' ends at {value}, not {wanted}"));
-        }
-    }
+    found.extend(played.said_wrong.iter().cloned());
     // Queues without doorbells have no logs.
     for lane in played.lanes.iter().filter(|_| played.doorbells) {
-        let hung = lane.role == "emboss";
+        let hung = played.hangs && lane.role == "emboss";
         compare(played, lane, hung, &mut found);
     }
     found

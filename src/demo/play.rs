@@ -1,26 +1,18 @@
-//! What happens in the demo: two processes, two engines, a hang.
-//!
-//! Process A embosses the picture on node 0, tile by tile, and signals a fence that process B opened. B composes the
-//! tiles on node 1 and draws lines on node 0, where meanwhile a command buffer of A's jumps to itself for ever. Node 0
-//! is reset, A's device is in error, and B's picture becomes complete.
-//!
-//! What each does is in `parts.rs`; here is who does it when.
+//! The demo over the model: the portable one (`portable_cases::demo`), and what the model saw meanwhile.
 
 use super::actor::Actor;
 use super::counters::{self, EscapeCounters};
-use super::parts::{Account, Made, Task, Told};
 use super::picture::Picture;
 use crate::scenario::Raw;
 use crate::world::World;
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::report::Report;
+use portable_cases::demo::parts::Told;
+use portable_cases::demo::play::{self, Moment};
 use std::sync::Arc;
 use std::time::Duration;
 use umd_core::ffi::types::{FpQueueCounters, FpTraceEvent};
 use wddm_abi::{D3DKMT_DEVICEEXECUTION_STATE, LUID};
-
-/// The calls that submit a command buffer to the kernel.
-pub const SUBMITS: [&str; 2] = ["D3DKMTSubmitCommand", "D3DKMTSubmitCommandToHwQueue"];
 
 /// A queue, for the timeline.
 pub struct Lane {
@@ -52,8 +44,10 @@ pub struct Played {
     pub doorbells: bool,
     /// Names of fences, by process and handle.
     pub fences: Vec<(u64, u32, &'static str)>,
-    /// Last values of fences: name, value, what it must be.
-    pub values: Vec<(&'static str, u64, u64)>,
+    /// What the processes say that does not fit.
+    pub said_wrong: Vec<String>,
+    /// Whether the endless buffer was to hang its engine.
+    pub hangs: bool,
     /// The last-queued word of each queue, as the model read it: process, handle of the queue, value.
     pub queued: Vec<(u64, u32, u64)>,
     /// How many of the signals in the report's log are of fences that the CPU has never waited for.
@@ -78,52 +72,56 @@ pub struct Played {
     pub cpu_wait: (u64, u64),
 }
 
-/// Plays on a machine whose adapter has `luid`. `separate`: the processes are Linux processes of their own. `say` gets
-/// a line per step.
+/// Plays on a machine whose adapter has `luid`. `separate`: the processes are Linux processes of their own. `hangs`:
+/// the driver does not take an endless buffer off its engine. `say` gets a line per step.
 ///
 /// # Errors
 /// What the drivers refuse, and states that are not the documented ones.
-pub fn play(world: &World, luid: LUID, photo: &Picture, separate: bool, say: &dyn Fn(&str)) -> Result<Played> {
+pub fn play(
+    world: &World,
+    luid: LUID,
+    photo: &Picture,
+    separate: bool,
+    hangs: bool,
+    say: &dyn Fn(&str),
+) -> Result<Played> {
     // The timeline is to show every operation.
     world.os.set_fence_tracing(true);
     let (mut a, mut b) = (Actor::start(world, "A", separate)?, Actor::start(world, "B", separate)?);
     let observer = Raw::open(&Arc::new(world.os.create_process("observer")), luid)?;
-    let (width, height) = (photo.width, photo.height);
-    a.tell(&Task { width, height, pixels: photo.pixels.clone(), shares: [0; 3] })?;
-    let made: Made = a.told()?;
-    let mut shares = made.shares;
-    for handle in &mut shares {
-        *handle = b.receive(&a, *handle)?;
-    }
-    b.tell(&Task { width, height, pixels: Vec::new(), shares })?;
-    b.done()?;
-    a.does()?;
-    let kind = if made.monitored { "monitored" } else { "native" };
-    let with = if made.doorbells { "with doorbells" } else { "that the kernel submits to" };
-    say(&format!("two processes, three queues {with}, a shared {kind} fence"));
-
-    let messages = |a: &Actor, b: &Actor| a.messages() + b.messages();
-    let taken = || world.os.report().counts.doorbell_disconnects;
-    let (hot, before) = (world.os.hot_window(), messages(&a, &b));
-    a.does()?;
-    b.does()?;
-    a.does()?;
-    b.does()?;
-    let (messages_hot, taken_hot) = (messages(&a, &b) - before, taken());
-    drop(hot);
-    say("all work is queued; node 0 now runs a command buffer that jumps to itself");
-
-    b.does()?;
-    let report = world.os.report();
-    match report.counts.resets {
-        1 if report.adapter_resets() == 0 => say("node 0 was reset, and process B has its picture"),
-        1 => say("the adapter was reset where an engine was to be, and process B has its picture"),
-        resets => say(&format!("process B has its picture, after {resets} resets where one was due")),
-    }
-    a.does()?;
-    say("process A made a new device, and works again");
-
-    let (of_a, of_b): (Account, Account) = (a.asked()?, b.asked()?);
+    let mut hot = None;
+    let (mut messages_hot, mut taken_hot) = (0, 0);
+    let messages = |actors: [&Actor; 2]| actors.iter().map(|actor| actor.messages()).sum::<u64>();
+    let accounts = play::play(&mut a, &mut b, photo, hangs, &mut |moment, made, actors| match moment {
+        Moment::Ready => {
+            let kind = if made.monitored { "monitored" } else { "native" };
+            let with = if made.doorbells { "with doorbells" } else { "that the kernel submits to" };
+            say(&format!("two processes, three queues {with}, a shared {kind} fence"));
+            hot = Some(world.os.hot_window());
+            messages_hot = messages(actors);
+        }
+        Moment::Queued => {
+            messages_hot = messages(actors) - messages_hot;
+            taken_hot = world.os.report().counts.doorbell_disconnects;
+            hot = None;
+            say("all work is queued; node 0 now runs a command buffer that jumps to itself");
+        }
+        Moment::Whole => {
+            let report = world.os.report();
+            match report.counts.resets {
+                0 => say("nothing was reset, and process B has its picture"),
+                1 if report.adapter_resets() == 0 => say("node 0 was reset, and process B has its picture"),
+                1 => say("the adapter was reset where an engine was to be, and process B has its picture"),
+                resets => say(&format!("process B has its picture, after {resets} resets where one was due")),
+            }
+        }
+        Moment::Over if hangs => say("process A made a new device, and works again"),
+        Moment::Over => say("process A ended its command buffer, and made a second device"),
+    })?;
+    let said_wrong = accounts.complaints();
+    let picture = accounts.picture(photo);
+    let (hung_state, other_state) = (accounts.hung_state(), accounts.other_state());
+    let play::Accounts { made, a: of_a, b: of_b, .. } = accounts;
     let (ia, ib) = (a.id(), b.id());
     let [emboss, compose, lines] = [of_a.lanes.first(), of_b.lanes.first(), of_b.lanes.get(1)];
     let lane = |told: Option<&Told>, process, who, role| -> Result<Lane> {
@@ -140,8 +138,7 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, separate: bool, say: &dy
     let ready = of_a.fences.iter().map(|fence| (ia, *fence, "tile ready"));
     let others = of_b.fences.iter().zip(["tile ready", "composed", "done"]).map(|(fence, name)| (ib, *fence, name));
     let fences: Vec<_> = ready.chain(others).collect();
-    ensure!(fences.len() == 4 && of_b.values.len() == 2, "four fences: {fences:?}");
-    let values = ["composed", "done"].into_iter().zip(&of_b.values).map(|(name, value)| (name, *value, 1)).collect();
+    ensure!(fences.len() == 4, "four fences: {fences:?}");
     let (gpu, report) = at_rest(world, &observer)?;
     let signals = report.log.iter().filter(|entry| !entry.is_wait_log);
     let unmonitored = signals.filter(|entry| world.os.was_monitored(entry.process, entry.fence) == Some(false));
@@ -155,14 +152,15 @@ pub fn play(world: &World, luid: LUID, photo: &Picture, separate: bool, say: &dy
         submit_calls: of_a.submit_calls + of_b.submit_calls,
         unmonitored,
         doorbells: made.doorbells,
-        values,
-        picture: Picture { pixels: of_b.pixels, ..photo.clone() },
+        said_wrong,
+        hangs,
+        picture,
         lanes,
         fences,
         gpu,
         report,
-        hung_state: D3DKMT_DEVICEEXECUTION_STATE(of_a.state),
-        other_state: D3DKMT_DEVICEEXECUTION_STATE(of_b.state),
+        hung_state,
+        other_state,
         separate,
         messages_hot,
         taken_hot,

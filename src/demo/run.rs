@@ -1,13 +1,17 @@
 //! The demo from boot to shutdown.
 
+use super::audit;
 use super::picture::Picture;
 use super::play::{Played, play};
-use super::{audit, recipe};
 use crate::setting::{self, Assignment};
 use crate::world::{Form, World};
 use anyhow::Result;
 use dxgkrnl_model::adapter::Adapter;
 use dxgkrnl_model::personality::{Personality, Windows};
+use portable_cases::demo::recipe;
+
+/// What an endless command buffer hangs an engine with, if it is 0.
+const HANGS: &str = "PreemptInBuffers";
 
 /// What came of it.
 pub struct Ended {
@@ -54,9 +58,12 @@ pub fn run(
     personality.separate_processes = separate;
     let world = World::boot_with(form, personality, settings)?;
     let mut debug_info = Vec::new();
-    let played = world.adapter(setting::adapter_of_ours(&with_a_hang(settings))).and_then(|adapter| {
+    let settings = with_a_hang(settings);
+    // The last one counts.
+    let hangs = settings.iter().rfind(|(name, _)| name == HANGS).is_none_or(|(_, value)| *value == 0);
+    let played = world.adapter(setting::adapter_of_ours(&settings)).and_then(|adapter| {
         started(&adapter);
-        let played = play(&world, adapter.luid(), photo, separate, say);
+        let played = play(&world, adapter.luid(), photo, separate, hangs, say);
         debug_info = adapter.debug_info();
         played
     });
@@ -74,5 +81,5 @@ pub fn run(
 /// The settings of the demo's driver: what `settings` do not say otherwise, and an engine that an endless command
 /// buffer hangs. Else it would go on beside all other work, and nothing would be reset.
 fn with_a_hang(settings: &[Assignment]) -> Vec<Assignment> {
-    [("PreemptInBuffers".to_owned(), 0)].into_iter().chain(settings.iter().cloned()).collect()
+    [(HANGS.to_owned(), 0)].into_iter().chain(settings.iter().cloned()).collect()
 }

@@ -1,6 +1,7 @@
 //! The demo's result: the JSON object, and numbers for the screen and the timeline.
 
-use super::play::{Lane, Played, SUBMITS};
+use super::play::{Lane, Played};
+use portable_cases::demo::play::SUBMITS;
 use serde::Serialize;
 use std::collections::BTreeMap;
 

@@ -11,6 +11,7 @@
 //! | `st/queries.rs` | `DxgkDdiQueryAdapterInfo` |
 //! | `st/spaces.rs` | address spaces, page tables that change in order with work |
 //! | `st/stopped.rs` | operations that cannot be carried out, memory that is added |
+//! | `st/tools.rs` | what tools ask by gdi32 |
 
 mod engines;
 mod entry;
@@ -21,6 +22,7 @@ mod queries;
 mod records;
 mod spaces;
 mod stopped;
+mod tools;
 
 pub(super) use spaces::Worker;
 
@@ -50,7 +52,7 @@ pub(super) const CASES: &[Scenario] = &joined::<
             + spaces::CASES.len()
             + stopped::CASES.len()
             + engines::CASES.len()
-            + 1
+            + 2
     },
 >(&[
     OWN,
@@ -62,7 +64,7 @@ pub(super) const CASES: &[Scenario] = &joined::<
     spaces::CASES,
     stopped::CASES,
     engines::CASES,
-    &[records::CASE],
+    &[records::CASE, tools::CASE],
 ]);
 
 const OWN: &[Scenario] = &[

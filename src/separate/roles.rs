@@ -5,10 +5,9 @@ mod attack;
 
 use super::wire::Kind;
 use crate::client::{Adapter, Allocation, Device, Fence, Inside, Queue, Refused};
-use crate::demo::actor::part;
-use crate::demo::parts::Talk;
 use anyhow::{Context, Result, bail, ensure};
 pub use attack::{keep, refuses};
+use portable_cases::demo::parts::{Talk, part};
 use std::ptr;
 use std::time::{Duration, Instant};
 use umd_core::ffi::FpUmdTable;

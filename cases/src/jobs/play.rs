@@ -2,7 +2,7 @@
 
 use super::hang::{Loop, until};
 use super::{Portable, TooBusy};
-use crate::{Process, System, call};
+use crate::{Process, System, call, escape};
 use anyhow::{Result, ensure};
 use gpu_wire::NodeOrdinal;
 
@@ -164,6 +164,7 @@ fn claim(system: &dyn System) -> Result<()> {
         let hangs = system.process("hangs", false)?;
         let bad = hangs.adapter().device()?;
         let (queue, run) = (bad.queue(node, RING, 0, 0)?, Loop::new(&bad)?);
+        let (_, before) = escape::said(&*beside)?;
         queue.run(|list| list.indirect(run.address, run.length))?;
         run.begins(patience)?;
         // On the other engine, while this one hangs and is reset.
@@ -175,6 +176,8 @@ fn claim(system: &dyn System) -> Result<()> {
         })?;
         ensure!(is_active(&good)?, "a device that worked on another engine is lost with node {node}");
         works(&good, node, 7, patience)?;
+        let (_, after) = escape::said(&*beside)?;
+        ensure!(after.resets > before.resets, "the driver counts no reset of node {node}: {} before", before.resets);
     }
     Ok(())
 }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use wddm_abi::{
-    D3DKMT_ADAPTERINFO, D3DKMT_ADAPTERTYPE, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3,
-    D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_ISFEATUREENABLED, D3DKMT_NODEMETADATA, D3DKMT_OPENADAPTERFROMLUID,
+    D3DKMT_ADAPTER_PERFDATA, D3DKMT_ADAPTER_PERFDATACAPS, D3DKMT_ADAPTERINFO, D3DKMT_ADAPTERTYPE, D3DKMT_CLOSEADAPTER,
+    D3DKMT_DRIVERVERSION, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3, D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE,
+    D3DKMT_GPUVERSION, D3DKMT_ISFEATUREENABLED, D3DKMT_NODE_PERFDATA, D3DKMT_NODEMETADATA, D3DKMT_OPENADAPTERFROMLUID,
     D3DKMT_QUERY_DEVICE_IDS, D3DKMT_QUERYADAPTERINFO, D3DKMT_QUERYSTATISTICS, D3DKMT_SEGMENTSIZEINFO,
     D3DKMT_TDRDBGCTRL_ESCAPE, D3DKMT_TDRDBGCTRLTYPE, D3DKMT_WDDM_1_2_CAPS, D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_2_9_CAPS,
-    D3DKMT_WDDM_3_1_CAPS, DXGK_FEATURE_ID, DXGK_QUERYADAPTERINFOTYPE, DXGKARG_ESCAPE, KMTQUERYADAPTERINFOTYPE, LUID,
-    NTSTATUS, Plain, ntstatus,
+    D3DKMT_WDDM_3_1_CAPS, DXGK_ADAPTER_PERFDATA, DXGK_ADAPTER_PERFDATACAPS, DXGK_FEATURE_ID, DXGK_GPUVERSION,
+    DXGK_NODE_PERFDATA, DXGK_QUERYADAPTERINFOTYPE, DXGKARG_ESCAPE, KMTQUERYADAPTERINFOTYPE, LUID, NTSTATUS, Plain,
+    ntstatus,
 };
 
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
@@ -177,7 +179,10 @@ fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
             give(address, size, &answer)
         }
         Type::KMTQAITYPE_DRIVERVERSION | Type::KMTQAITYPE_DRIVERVERSION_RENDER => {
-            give(address, size, &caps.device_version.unwrap_or(caps.driver.WDDMVersion).0.cast_unsigned())
+            // 0x3200 of the driver is 3200 of user mode.
+            let version = caps.device_version.unwrap_or(caps.driver.WDDMVersion).0;
+            let said = D3DKMT_DRIVERVERSION((version >> 12) * 1000 + (version >> 8 & 0xF) * 100);
+            give(address, size, &said.0)
         }
         Type::KMTQAITYPE_ADAPTERTYPE | Type::KMTQAITYPE_ADAPTERTYPE_RENDER => {
             let kind = D3DKMT_ADAPTERTYPE::zeroed()
@@ -203,6 +208,10 @@ fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
                 | u64::from(mmu.caps.CacheCoherentMemorySupported()) << 2;
             give(address, size, &(flags | u64::from(mmu.caps.VirtualAddressBitCount) << 32))
         }
+        Type::KMTQAITYPE_NODEPERFDATA
+        | Type::KMTQAITYPE_ADAPTERPERFDATA
+        | Type::KMTQAITYPE_ADAPTERPERFDATA_CAPS
+        | Type::KMTQUITYPE_GPUVERSION => performance(adapter, record.Type, address, size),
         Type::KMTQAITYPE_UMDRIVERNAME => driver_name(adapter, address, size),
         Type::KMTQAITYPE_ADAPTERREGISTRYINFO | Type::KMTQAITYPE_ADAPTERREGISTRYINFO_RENDER => {
             registry_info(adapter, address, size)
@@ -221,6 +230,67 @@ fn give<T: Plain>(address: usize, size: usize, answer: &T) -> Outcome {
     }
     capture::write(address, answer)?;
     DONE
+}
+
+/// What the driver answers to the query of its own that this one becomes: the structure of user mode is the driver's
+/// behind the index of the physical adapter, and for an engine that of the node.
+///
+/// Source: DDI pages DXGK_QUERYADAPTERINFOTYPE (NODEPERFDATA, ADAPTERPERFDATA, ADAPTERPERFDATA_CAPS, GPUVERSION),
+/// D3DKMT_NODE_PERFDATA, D3DKMT_ADAPTER_PERFDATA, D3DKMT_ADAPTER_PERFDATACAPS, D3DKMT_GPUVERSION. Chosen, since no page
+/// says of an input: the driver gets none, but for an engine its node and the index of the physical adapter, as user
+/// mode gave them.
+fn performance(adapter: &Adapter, kind: KMTQUERYADAPTERINFOTYPE, address: usize, size: usize) -> Outcome {
+    use DXGK_QUERYADAPTERINFOTYPE as Query;
+    use KMTQUERYADAPTERINFOTYPE as Type;
+    fn asked<T: Plain>(adapter: &Adapter, kind: Query, input: &[u8]) -> Result<T, NTSTATUS> {
+        let (status, record) = adapter.query_record(kind, input);
+        if status.is_success() { record.ok_or(INVALID) } else { Err(status) }
+    }
+    fn given<T: Plain>(address: usize, size: usize) -> Result<T, NTSTATUS> {
+        if size < size_of::<T>() { Err(INVALID) } else { capture::read(address) }
+    }
+    let caps = adapter.known_caps();
+    let exists = |index: u32| if index < caps.engines() { Ok(()) } else { Err(INVALID) };
+    match kind {
+        Type::KMTQAITYPE_NODEPERFDATA => {
+            let mut answer: D3DKMT_NODE_PERFDATA = given(address, size)?;
+            let place = Place { node: answer.NodeOrdinal, engine: answer.PhysicalAdapterIndex };
+            caps.node_at(place).ok_or(INVALID)?;
+            let input = [answer.NodeOrdinal.to_le_bytes(), answer.PhysicalAdapterIndex.to_le_bytes()].concat();
+            let said: DXGK_NODE_PERFDATA = asked(adapter, Query::DXGKQAITYPE_NODEPERFDATA, &input)?;
+            (answer.Frequency, answer.MaxFrequency) = (said.Frequency, said.MaxFrequency);
+            (answer.MaxFrequencyOC, answer.Voltage) = (said.MaxFrequencyOC, said.Voltage);
+            (answer.VoltageMax, answer.VoltageMaxOC) = (said.VoltageMax, said.VoltageMaxOC);
+            answer.MaxTransitionLatency = said.MaxTransitionLatency;
+            give(address, size, &answer)
+        }
+        Type::KMTQAITYPE_ADAPTERPERFDATA => {
+            let mut answer: D3DKMT_ADAPTER_PERFDATA = given(address, size)?;
+            exists(answer.PhysicalAdapterIndex)?;
+            let said: DXGK_ADAPTER_PERFDATA = asked(adapter, Query::DXGKQAITYPE_ADAPTERPERFDATA, &[])?;
+            (answer.MemoryFrequency, answer.MaxMemoryFrequency) = (said.MemoryFrequency, said.MaxMemoryFrequency);
+            (answer.MaxMemoryFrequencyOC, answer.MemoryBandwidth) = (said.MaxMemoryFrequencyOC, said.MemoryBandwidth);
+            (answer.PCIEBandwidth, answer.FanRPM, answer.Power) = (said.PCIEBandwidth, said.FanRPM, said.Power);
+            (answer.Temperature, answer.PowerStateOverride) = (said.Temperature, said.PowerStateOverride);
+            give(address, size, &answer)
+        }
+        Type::KMTQAITYPE_ADAPTERPERFDATA_CAPS => {
+            let mut answer: D3DKMT_ADAPTER_PERFDATACAPS = given(address, size)?;
+            exists(answer.PhysicalAdapterIndex)?;
+            let said: DXGK_ADAPTER_PERFDATACAPS = asked(adapter, Query::DXGKQAITYPE_ADAPTERPERFDATA_CAPS, &[])?;
+            (answer.MaxMemoryBandwidth, answer.MaxPCIEBandwidth) = (said.MaxMemoryBandwidth, said.MaxPCIEBandwidth);
+            (answer.MaxFanRPM, answer.TemperatureMax) = (said.MaxFanRPM, said.TemperatureMax);
+            answer.TemperatureWarning = said.TemperatureWarning;
+            give(address, size, &answer)
+        }
+        _ => {
+            let mut answer: D3DKMT_GPUVERSION = given(address, size)?;
+            exists(answer.PhysicalAdapterIndex)?;
+            let said: DXGK_GPUVERSION = asked(adapter, Query::DXGKQAITYPE_GPUVERSION, &[])?;
+            (answer.BiosVersion, answer.GpuArchitecture) = (said.BiosVersion, said.GpuArchitecture);
+            give(address, size, &answer)
+        }
+    }
 }
 
 fn segment_sizes(adapter: &Adapter) -> D3DKMT_SEGMENTSIZEINFO {

@@ -19,10 +19,10 @@ use gpu_wire::private::{AdapterInfo, MAGIC, adapter_flags};
 use gpu_wire::{GpuVa, INTERFACE_VERSION, pte};
 use wddm_abi::{
     D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY, D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY, DXGK_64_BIT_ONLY_CAPS,
-    DXGK_DEVICE_TYPE_CAPS, DXGK_DRIVERCAPS, DXGK_GPUMMUCAPS, DXGK_IOMMU_CAPS, DXGK_NATIVE_FENCE_CAPS,
-    DXGK_PAGE_TABLE_LEVEL_DESC, DXGK_PAGETABLEUPDATEMODE, DXGK_PHYSICAL_MEMORY_CAPS, DXGK_PHYSICALADAPTERCAPS,
-    DXGK_QUERYADAPTERINFOTYPE, DXGK_USERMODESUBMISSION_CAPS, DXGK_WDDMDEVICECAPS, DXGK_WDDMVERSION,
-    DXGKARG_HISTORYBUFFERPRECISION, HANDLE, Plain,
+    DXGK_ADAPTER_PERFDATA, DXGK_DEVICE_TYPE_CAPS, DXGK_DRIVERCAPS, DXGK_GPUMMUCAPS, DXGK_GPUVERSION, DXGK_IOMMU_CAPS,
+    DXGK_NATIVE_FENCE_CAPS, DXGK_PAGE_TABLE_LEVEL_DESC, DXGK_PAGETABLEUPDATEMODE, DXGK_PHYSICAL_MEMORY_CAPS,
+    DXGK_PHYSICALADAPTERCAPS, DXGK_QUERYADAPTERINFOTYPE, DXGK_USERMODESUBMISSION_CAPS, DXGK_WDDMDEVICECAPS,
+    DXGK_WDDMVERSION, DXGKARG_HISTORYBUFFERPRECISION, HANDLE, Plain,
 };
 
 /// The WDDM version of the init table, the caps and the device caps: one place, so that they agree.
@@ -174,12 +174,20 @@ pub fn answer<P: Platform>(
             precision.PrecisionBits = settings.history_buffer_precision;
             out.put_array(&precision)
         }
-        // Zeros are an answer and no refusal: no display, no performance counters, no firmware version, no dirty bits,
-        // no limit to 64-bit processes. The OS bases other decisions on some of these answers.
+        Q::DXGKQAITYPE_GPUVERSION => out.put(&gpu_version(), 0),
+        Q::DXGKQAITYPE_ADAPTERPERFDATA => {
+            // No clock, memory, bus, fan or sensor of its own.
+            let mut data = DXGK_ADAPTER_PERFDATA::zeroed();
+            let has_power = started.is_ok_and(|started| started.gpu.host.interrupt.has_power());
+            data.PowerStateOverride = has_power.into();
+            out.put(&data, 0)
+        }
+        // Zeros are an answer and no refusal: no display, no limits of a fan or sensor, no clock or voltage of an
+        // engine, which is a thread, no dirty bits, no limit to 64-bit processes. The OS bases other decisions on some
+        // of these answers. The pages say of no input of NODEPERFDATA, so none is looked at.
         Q::DXGKQAITYPE_DISPLAY_DRIVERCAPS_EXTENSION
-        | Q::DXGKQAITYPE_ADAPTERPERFDATA
+        | Q::DXGKQAITYPE_NODEPERFDATA
         | Q::DXGKQAITYPE_ADAPTERPERFDATA_CAPS
-        | Q::DXGKQAITYPE_GPUVERSION
         | Q::DXGKQAITYPE_DIRTYBITTRACKINGCAPS => Ok(()),
         Q::DXGKQAITYPE_64BITONLYCAPS if settings.only_64_bit => {
             out.put_whole(&DXGK_64_BIT_ONLY_CAPS::zeroed().with_SupportsOnly64Bit(true))
@@ -207,6 +215,27 @@ pub fn answer<P: Platform>(
         }
         _ => Err(Error::InvalidParameter),
     }
+}
+
+/// What the GPU is: also `HardwareInformation.ChipType` of the INFs.
+pub const ARCHITECTURE: &str = "Engine threads";
+/// The BIOS that it does not have: also `HardwareInformation.BiosString` of the INF of the display form.
+pub const BIOS: &str = "None";
+
+/// Source: `DXGK_GPUVERSION`.
+fn gpu_version() -> DXGK_GPUVERSION {
+    // The zero behind the text is of the array.
+    let wide = |text: &str| {
+        let mut units = [0_u16; 32];
+        for (to, unit) in units[..31].iter_mut().zip(text.encode_utf16()) {
+            *to = unit;
+        }
+        units
+    };
+    let mut version = DXGK_GPUVERSION::zeroed();
+    version.BiosVersion = wide(BIOS);
+    version.GpuArchitecture = wide(ARCHITECTURE);
+    version
 }
 
 fn adapter_info<P: Platform>(started: &Started<P>) -> AdapterInfo {

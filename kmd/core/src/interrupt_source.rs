@@ -62,6 +62,12 @@ impl InterruptSource {
         Self { registers, presence, inside, dxgkrnl, routine, adapter }
     }
 
+    /// Returns whether the device is in D0, or on its way to another state; a driver without a device is told of power
+    /// states as any other is. Any IRQL.
+    pub fn has_power(&self) -> bool {
+        matches!(self.presence.load(Ordering::SeqCst), THERE | SETTLING)
+    }
+
     /// Raises the interrupt for node `node`. On the way to D3 and in it nothing is done, since the caller of
     /// [`wake`](Self::wake) has every node ask again. Returns `false` when it failed, and the engine is to ask again.
     /// `PASSIVE_LEVEL`.

@@ -238,11 +238,10 @@ fn told(stage: &Stage) -> Played {
 }
 
 /// Types of `DxgkDdiQueryAdapterInfo` that the driver answers with success and zeros.
-const NOTHING: [Query; 6] = [
+const NOTHING: [Query; 5] = [
     Query::DXGKQAITYPE_DISPLAY_DRIVERCAPS_EXTENSION,
-    Query::DXGKQAITYPE_ADAPTERPERFDATA,
+    Query::DXGKQAITYPE_NODEPERFDATA,
     Query::DXGKQAITYPE_ADAPTERPERFDATA_CAPS,
-    Query::DXGKQAITYPE_GPUVERSION,
     Query::DXGKQAITYPE_DIRTYBITTRACKINGCAPS,
     Query::DXGKQAITYPE_64BITONLYCAPS,
 ];

@@ -5,19 +5,25 @@
 //! Exit: 0 everything that was played passed, 1 something did not, 2 wrong usage, or nothing could be played.
 
 #[cfg(windows)]
+mod demo;
+#[cfg(windows)]
 mod scenario;
 #[cfg(windows)]
 mod tdr;
 
 #[cfg(windows)]
 mod program {
-    use super::{scenario, tdr};
+    use super::{demo, scenario, tdr};
     use anyhow::Result;
     use clap::{Args, Parser, Subcommand};
+    use portable_cases::System as _;
+    use portable_cases::escape::{self, EscapeCounters, EscapeStart};
     use portable_cases::machine::Machine;
-    use std::path::PathBuf;
+    use portable_cases::windows::{Windows, d3d, user_mode_driver};
+    use std::path::{Path, PathBuf};
+    use std::time::Duration;
 
-    /// Fencepost's conformance cases and the kit's jobs about timeouts, on this machine's adapter
+    /// Fencepost's demo, its conformance cases and the kit's jobs about timeouts, on this machine's adapter
     #[derive(Parser)]
     #[command(name = "fencepost", version)]
     pub struct Arguments {
@@ -28,24 +34,68 @@ mod program {
     #[derive(Subcommand)]
     enum Command {
         Machine(Ask),
+        Demo(demo::Arguments),
+        #[command(name = demo::PART, hide = true)]
+        Part(demo::Part),
+        #[command(name = "d3d")]
+        Direct3D(Library),
         Scenario(scenario::Arguments),
         Tdr(tdr::Arguments),
     }
 
-    /// What this machine is: Windows' build, its adapters, and what the driver needs of it
+    /// What Direct3D's runtimes are answered by the library that they load: each function that opens an adapter is
+    /// called, and refuses
+    #[derive(Args)]
+    struct Library {
+        /// fencepost_d3d.dll
+        file: PathBuf,
+    }
+
+    /// `DXGI_ERROR_UNSUPPORTED`: what was seen to have a runtime go on without the adapter.
+    const UNSUPPORTED: u32 = 0x887A_0004;
+
+    /// Asks as the runtimes do. Returns whether each is refused as it should be.
+    fn direct_3d(file: &Path) -> Result<bool> {
+        let answers = d3d::open_adapters(file)?;
+        for ((name, version), answer) in d3d::FUNCTIONS.iter().zip(&answers) {
+            println!("{name:16} (Direct3D {version}) {answer:#010X}");
+        }
+        Ok(answers.iter().all(|answer| *answer == UNSUPPORTED))
+    }
+
+    /// What this machine is: Windows' build, its adapters, and what the driver needs of it; and what the driver says of
+    /// its start and has counted
     #[derive(Args)]
     struct Ask {
+        /// The user-mode driver (without this: that beside this program, else out/fencepost_umd.dll)
+        #[arg(long, value_name = "FILE")]
+        umd: Option<PathBuf>,
         /// Write it to this file as well
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     }
 
+    /// Says what the driver says of its start: rung, features, queries. Returns that, and its counters.
+    pub fn say_driver(windows: &Windows) -> Result<(EscapeStart, EscapeCounters)> {
+        let (start, counters) = escape::said(&*windows.process("asks", false)?)?;
+        for line in escape::words(&start) {
+            println!("driver    {line}");
+        }
+        Ok((start, counters))
+    }
+
     /// Does what the arguments ask for, behind what the machine is. Returns whether everything held.
     pub fn run() -> Result<bool> {
         let arguments = Arguments::parse();
+        if let Command::Part(part) = &arguments.command {
+            return demo::role(part).map(|()| true);
+        }
+        if let Command::Direct3D(library) = &arguments.command {
+            return direct_3d(&library.file);
+        }
         let machine = Machine::look();
         let lists = match &arguments.command {
-            Command::Machine(_) => false,
+            Command::Machine(_) | Command::Demo(_) | Command::Part(_) | Command::Direct3D(_) => false,
             Command::Scenario(scenario) => scenario.list,
             Command::Tdr(tdr) => tdr.list,
         };
@@ -57,8 +107,17 @@ mod program {
                 if let Some(path) = ask.json {
                     std::fs::write(path, serde_json::to_vec_pretty(&machine)?)?;
                 }
-                Ok(machine.missing().is_none())
+                let is_there = machine.missing().is_none();
+                if is_there {
+                    let umd = user_mode_driver(ask.umd.as_deref());
+                    let (_, counters) = say_driver(&Windows::new(&umd, Duration::from_secs(2), Vec::new())?)?;
+                    println!("counters  {counters:?}");
+                }
+                Ok(is_there)
             }
+            Command::Demo(demo) => demo::run(&demo, &machine),
+            Command::Part(part) => demo::role(&part).map(|()| true),
+            Command::Direct3D(library) => direct_3d(&library.file),
             Command::Scenario(scenario) => scenario::run(scenario, &machine),
             Command::Tdr(tdr) => tdr::run(tdr, &machine),
         }
@@ -72,6 +131,6 @@ fn main() -> std::process::ExitCode {
 
 #[cfg(not(windows))]
 fn main() -> std::process::ExitCode {
-    eprintln!("this program is for Windows; here the same cases are ./x scenario, and the jobs ./x tdr");
+    eprintln!("this program is for Windows; here the demo is ./x demo, the cases ./x scenario, the jobs ./x tdr");
     2.into()
 }

@@ -1,8 +1,9 @@
 //! `fencepost tdr`: the jobs about timeouts on this Windows machine.
 
+use super::program::say_driver;
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use portable_cases::System as _;
+use portable_cases::escape::EscapeStart;
 use portable_cases::jobs::{JOBS, Job, REQUIREMENT, TooBusy, find};
 use portable_cases::machine::Machine;
 use portable_cases::windows::{Windows, setting, user_mode_driver};
@@ -107,7 +108,7 @@ pub fn run(arguments: Arguments, machine: &Machine) -> Result<bool> {
         bail!("nothing is played: {what}");
     }
     let windows = Windows::new(&user_mode_driver(arguments.umd.as_deref()), delay, settings.clone())?;
-    let rung = windows.process("asks", false)?.adapter().info()?.rung;
+    let (EscapeStart { rung, .. }, _) = say_driver(&windows)?;
     let mut results = Vec::new();
     for job in jobs {
         let begun = Instant::now();

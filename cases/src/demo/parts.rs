@@ -1,10 +1,12 @@
-//! What the demo's two processes do, each by itself: in a Linux process of its own, or on a thread of the machine's.
-//! They and the director (`play.rs`) say lines of JSON to each other.
+//! What the demo's two processes do, each by itself: over the model in a Linux process of its own, or on a thread of
+//! the machine's; on Windows in a process of its own. They and the director (`play.rs`) say lines of JSON to each
+//! other.
 
 use super::play::SUBMITS;
 use super::recipe::{EMBOSS, LINE_COLOR, lines, tiles};
 use crate::client::{Adapter, Allocation, Device, Fence, Queue, Refused};
 use anyhow::{Context, Result, ensure};
+use gpu_wire::packet::Encoded;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -67,6 +69,8 @@ pub struct Task {
     pub pixels: Vec<u8>,
     /// What process A shares, for process B: handles in the process that reads this.
     pub shares: [u64; 3],
+    /// The driver does not take A's endless buffer off: it hangs its engine. Otherwise A ends the buffer.
+    pub hangs: bool,
 }
 
 impl Task {
@@ -93,6 +97,16 @@ pub struct Made {
     pub doorbells: bool,
     /// Its fence is a monitored one.
     pub monitored: bool,
+    /// The driver's rung.
+    pub rung: u32,
+}
+
+/// Plays process A or B.
+///
+/// # Errors
+/// What the part comes to.
+pub fn part(name: &str, talk: &dyn Talk, open: Open<'_>) -> Result<()> {
+    if name == "A" { a(talk, open) } else { b(talk, open) }
 }
 
 /// A queue at the end.
@@ -177,7 +191,7 @@ fn connect(queue: &Queue) -> Result<()> {
     Ok(queue.wait(0, PATIENCE)?)
 }
 
-/// Process A: embosses the picture on node 0, tile by tile, then hangs it; and starts over.
+/// Process A: embosses the picture on node 0, tile by tile, then hangs it, or ends what would; and starts over.
 ///
 /// # Errors
 /// What the driver refuses, and states that are not the documented ones.
@@ -192,7 +206,7 @@ pub fn a(talk: &dyn Talk, open: Open<'_>) -> Result<()> {
     let ready = device.shared_fence(0)?;
     let doorbells = emboss.info()?.mode == FP_MODE_USER;
     let shares = [photo.share()?, canvas.share()?, ready.share()?];
-    tell(talk, &Made { shares, doorbells, monitored: ready.is_monitored()? })?;
+    tell(talk, &Made { shares, doorbells, monitored: ready.is_monitored()?, rung: adapter.info()?.rung })?;
     due(talk)?;
     let endless = endless_buffer(&device, &emboss)?;
     connect(&emboss)?;
@@ -204,7 +218,7 @@ pub fn a(talk: &dyn Talk, open: Open<'_>) -> Result<()> {
     emboss.run(|list| list.indirect(endless.gpu_va()?, endless_length(&emboss, &endless)?))?;
     tell(talk, &())?;
     due(talk)?;
-    let state = lost(&device, &emboss)?;
+    let state = if task.hangs { lost(&device, &emboss)? } else { ended(&device, &emboss, &endless)? };
     start_over(&adapter)?;
     tell(talk, &())?;
     due(talk)?;
@@ -365,6 +379,17 @@ fn lost(device: &Device, queue: &Queue) -> Result<D3DKMT_DEVICEEXECUTION_STATE> 
     let waited = queue.wait(0, PATIENCE);
     let error = waited.err().context("process A's endless command buffer ended by itself")?;
     ensure!(error.status == STATUS_DEVICE_REMOVED, "process A's wait: {error}");
+    execution(device)
+}
+
+/// The process whose buffer hung nothing ends it: its jump becomes nothing.
+fn ended(device: &Device, queue: &Queue, endless: &Allocation) -> Result<D3DKMT_DEVICEEXECUTION_STATE> {
+    // Still there: it has run beside all of B's work.
+    ensure!(queue.progress()?.0 < queue.progress()?.1, "process A's endless command buffer ended by itself");
+    let length = u32::try_from(endless_length(queue, endless)?)?;
+    // The first word of a packet says what it is: one store, since an engine reads meanwhile.
+    endless.write(0, &Encoded::nop(length).as_bytes()[..8])?;
+    queue.wait(0, PATIENCE).context("process A ends its command buffer")?;
     execution(device)
 }
 

@@ -3,7 +3,7 @@
 //! Process A embosses the whole picture, tile by tile. Process B lays the tiles out like a chessboard, one from the
 //! original and one embossed, and draws lines between them.
 
-use crate::demo::picture::Picture;
+use super::Picture;
 
 /// Pixels on a tile's side.
 pub const TILE: u32 = 100;
