@@ -5,6 +5,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `system.rs` | [`System`] and [`Process`]: what a case needs of the machine |
+//! | `apart.rs` | what a case has another process do |
 //! | `client.rs` | the user-mode driver as a process has it |
 //! | `room.rs` and below | memory, queues and doorbells without the user-mode driver |
 //! | `demo.rs` and below | the demo: what its processes do, and who does it when |
@@ -17,6 +18,7 @@
 //! Not verified: nothing here has been run on Windows.
 #![deny(unsafe_code)]
 
+pub mod apart;
 pub mod client;
 pub mod demo;
 pub mod escape;

@@ -3,15 +3,16 @@
 //!
 //! Over the model they are the conformance cases with these ids (`src/scenario`), which look at the driver's side
 //! behind the portable part. What no function of gdi32 can bring about stays there: a doorbell that the OS takes away
-//! at a moment of the case's choice, a context that is suspended, a device without power or one that is stopped, the
-//! end of a process, and another process (PT-06, PT-08, PT-10, PT-42, RP-15). RP-13 is played on packets, too, which no
-//! case here submits without the user-mode driver.
+//! at a moment of the case's choice, a context that is suspended, a device without power or one that is stopped
+//! (PT-10, PT-42, RP-15). RP-13 is played on packets, too, which no case here submits without the user-mode driver.
 //!
 //! | file | holds |
 //! |---|---|
+//! | `submission/apart.rs` | cases with another process |
 //! | `submission/words.rs` | cases that write every word themselves |
 //! | `submission/driver.rs` | cases by the user-mode driver |
 
+mod apart;
 mod driver;
 mod words;
 
@@ -191,4 +192,12 @@ pub const CASES: &[Case] = &[
         driver::cpu_waits,
     ),
     case("WS-03", "a queue waits, the CPU signals", "DxgkDdiUpdateCurrentValuesFromCpu", 0, driver::gpu_waits),
+    case(
+        "PT-06",
+        "a process exits and leaves everything open",
+        "D3DKMTDestroyDevice; PsSetCreateProcessNotifyRoutine",
+        3,
+        apart::leaves,
+    ),
+    case("PT-08", "another process's handles name nothing", "D3DKMTConnectDoorbell, Return value", 3, apart::foreign),
 ];

@@ -1,6 +1,7 @@
 //! What a case needs of the machine.
 #![expect(unsafe_code, reason = "records go to functions of gdi32 by pointer")]
 
+use crate::apart::Act;
 use crate::client::Adapter;
 use anyhow::Result;
 use std::ffi::c_void;
@@ -16,6 +17,12 @@ pub trait System {
     /// # Errors
     /// When the adapter cannot be opened.
     fn process(&self, name: &str, trusted: bool) -> Result<Box<dyn Process>>;
+
+    /// Has another process play `act` with these numbers, and waits for its end.
+    ///
+    /// # Errors
+    /// When the process cannot be started, or the act fails.
+    fn apart(&self, act: &'static Act, numbers: &[u64]) -> Result<()>;
 
     /// `TdrDelay`: for how long work may keep an engine before it is a timeout.
     fn tdr_delay(&self) -> Duration;

@@ -5,6 +5,7 @@
 pub mod actor;
 pub mod d3d;
 
+use crate::apart::Act;
 use crate::client::{Adapter, Inside, Refused};
 use crate::{Process, System};
 use anyhow::{Context, Result, bail, ensure};
@@ -12,7 +13,7 @@ use std::ffi::{CString, c_char, c_void};
 use std::iter::once;
 use std::os::windows::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::ptr;
 use std::time::Duration;
 use umd_core::ffi::FpUmdTable;
@@ -61,9 +62,14 @@ impl Library {
     }
 }
 
+/// The hidden command of a process that plays an act.
+pub const ACT: &str = "act";
+
 /// This machine.
 pub struct Windows {
     table: FpUmdTable,
+    /// The user-mode driver's file.
+    umd: PathBuf,
     gdi32: Library,
     /// `TdrDelay`.
     tdr_delay: Duration,
@@ -90,7 +96,7 @@ impl Windows {
         // SAFETY: the function takes nothing.
         let version = unsafe { version() };
         ensure!(version == FP_INTERFACE_VERSION, "{} has version {version} of the interface", umd.display());
-        Ok(Self { table, gdi32, tdr_delay, settings })
+        Ok(Self { table, umd: umd.to_owned(), gdi32, tdr_delay, settings })
     }
 
     /// Opens the first adapter of this driver.
@@ -115,6 +121,15 @@ impl System for Windows {
     fn process(&self, _name: &str, _trusted: bool) -> Result<Box<dyn Process>> {
         let adapter = self.open().context("no adapter of this driver")?;
         Ok(Box::new(This { adapter, gdi32: self.gdi32 }))
+    }
+
+    fn apart(&self, act: &'static Act, numbers: &[u64]) -> Result<()> {
+        let program = std::env::current_exe().context("this program's file")?;
+        let mut command = Command::new(program);
+        command.arg(ACT).arg("--umd").arg(&self.umd).arg(act.name);
+        let status = command.args(numbers.iter().map(u64::to_string)).status().context("it does not start")?;
+        ensure!(status.success(), "the process of the act {} ended with {status}", act.name);
+        Ok(())
     }
 
     fn tdr_delay(&self) -> Duration {

@@ -7,8 +7,10 @@ use super::{Played, Raw, Scene, Setup, Stage};
 use crate::client::Adapter;
 use crate::world::User;
 use anyhow::{Context, Result};
+use dxgkrnl_model::process::End;
 use dxgkrnl_model::thunks::{address, is_exported};
 use nt_model::{Event, Machine};
+use portable_cases::apart::Act;
 use portable_cases::jobs::{Portable, TooBusy, find};
 use portable_cases::submission;
 use portable_cases::{Process, System};
@@ -34,14 +36,30 @@ struct Inhabitant {
     events: Mutex<BTreeMap<u64, Arc<Event>>>,
 }
 
-impl System for World<'_> {
-    fn process(&self, name: &str, trusted: bool) -> Result<Box<dyn Process>> {
+impl World<'_> {
+    fn inhabitant(&self, name: &str, trusted: bool) -> Result<Inhabitant> {
         let user = self.scene.process(name)?;
         if trusted {
             user.process.trust();
         }
         let raw = Raw::open(&user.process, self.scene.adapter().luid())?;
-        Ok(Box::new(Inhabitant { adapter: user.open()?, raw, _user: user, events: Mutex::default() }))
+        Ok(Inhabitant { adapter: user.open()?, raw, _user: user, events: Mutex::default() })
+    }
+}
+
+impl System for World<'_> {
+    fn process(&self, name: &str, trusted: bool) -> Result<Box<dyn Process>> {
+        Ok(Box::new(self.inhabitant(name, trusted)?))
+    }
+
+    fn apart(&self, act: &'static Act, numbers: &[u64]) -> Result<()> {
+        let guest = self.inhabitant("guest", false)?;
+        (act.play)(&guest, numbers)?;
+        let Inhabitant { adapter, raw, _user, .. } = guest;
+        // What is left open keeps its adapter open in the user-mode driver.
+        drop(adapter);
+        raw.process.finish(End::Normal);
+        Ok(())
     }
 
     fn tdr_delay(&self) -> Duration {

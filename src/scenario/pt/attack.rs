@@ -2,7 +2,7 @@
 
 use super::{Neighbour, setup};
 use crate::scenario::db::{RingQueue, Room, raw};
-use crate::scenario::{Played, Stage, same};
+use crate::scenario::{Played, Stage, portable, same};
 use anyhow::{Context, ensure};
 use rustix::process::{DumpableBehavior, Pid, Signal, kill_process};
 use std::sync::mpsc::channel;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 pub(super) fn foreign_handles(stage: &Stage) -> Played {
     stage.play(setup(), |scene| {
+        portable::part(scene, "PT-08").context("in this process")?;
         let good = raw(scene)?;
         let room = Room::new(&good)?;
         let queue = RingQueue::connected(scene, &room, 0, 4096)?;

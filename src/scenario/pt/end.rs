@@ -3,7 +3,7 @@
 use super::super::rig::Rig;
 use super::super::stage::PATIENCE;
 use super::{Held, Neighbour, setup};
-use crate::scenario::{Played, Stage, same};
+use crate::scenario::{Played, Stage, portable, same};
 use crate::separate::Separate;
 use anyhow::{Context, ensure};
 use std::sync::mpsc::channel;
@@ -57,6 +57,8 @@ pub(super) fn leaves(stage: &Stage) -> Played {
     stage.play(setup(), |scene| {
         let mut neighbour = Neighbour::new(scene, 0)?;
         let before = Held::now(scene)?;
+        portable::part(scene, "PT-06").context("in this process")?;
+        before.until_again(scene, 64).context("in this process")?;
         let client = scene.world.separate("leave")?;
         client.expect("left")?;
         ensure!(Held::now(scene)?.doorbells > before.doorbells, "nothing was left");

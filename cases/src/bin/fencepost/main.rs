@@ -14,12 +14,12 @@ mod tdr;
 #[cfg(windows)]
 mod program {
     use super::{demo, scenario, tdr};
-    use anyhow::Result;
+    use anyhow::{Context, Result};
     use clap::{Args, Parser, Subcommand};
-    use portable_cases::System as _;
     use portable_cases::escape::{self, EscapeCounters, EscapeStart};
     use portable_cases::machine::Machine;
-    use portable_cases::windows::{Windows, d3d, user_mode_driver};
+    use portable_cases::windows::{ACT, Windows, d3d, user_mode_driver};
+    use portable_cases::{System as _, apart};
     use std::path::{Path, PathBuf};
     use std::time::Duration;
 
@@ -37,10 +37,31 @@ mod program {
         Demo(demo::Arguments),
         #[command(name = demo::PART, hide = true)]
         Part(demo::Part),
+        #[command(name = ACT, hide = true)]
+        Act(Acting),
         #[command(name = "d3d")]
         Direct3D(Library),
         Scenario(scenario::Arguments),
         Tdr(tdr::Arguments),
+    }
+
+    /// What a case has another process do
+    #[derive(Args)]
+    struct Acting {
+        name: String,
+        numbers: Vec<u64>,
+        #[arg(long)]
+        umd: Option<PathBuf>,
+    }
+
+    /// Plays an act, and ends without closing anything.
+    fn act(acting: &Acting) -> Result<bool> {
+        let act = apart::find(&acting.name).context("no act has this name")?;
+        let umd = user_mode_driver(acting.umd.as_deref());
+        let process = Windows::new(&umd, Duration::from_secs(2), Vec::new())?.process("guest", false)?;
+        let played = (act.play)(&*process, &acting.numbers);
+        std::mem::forget(process);
+        played.map(|()| true)
     }
 
     /// What Direct3D's runtimes are answered by the library that they load: each function that opens an adapter is
@@ -93,9 +114,12 @@ mod program {
         if let Command::Direct3D(library) = &arguments.command {
             return direct_3d(&library.file);
         }
+        if let Command::Act(acting) = &arguments.command {
+            return act(acting);
+        }
         let machine = Machine::look();
         let lists = match &arguments.command {
-            Command::Machine(_) | Command::Demo(_) | Command::Part(_) | Command::Direct3D(_) => false,
+            Command::Machine(_) | Command::Demo(_) | Command::Part(_) | Command::Act(_) | Command::Direct3D(_) => false,
             Command::Scenario(scenario) => scenario.list,
             Command::Tdr(tdr) => tdr.list,
         };
@@ -117,6 +141,7 @@ mod program {
             }
             Command::Demo(demo) => demo::run(&demo, &machine),
             Command::Part(part) => demo::role(&part).map(|()| true),
+            Command::Act(acting) => act(&acting),
             Command::Direct3D(library) => direct_3d(&library.file),
             Command::Scenario(scenario) => scenario::run(scenario, &machine),
             Command::Tdr(tdr) => tdr::run(tdr, &machine),
