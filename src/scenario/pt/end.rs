@@ -59,6 +59,7 @@ pub(super) fn leaves(stage: &Stage) -> Played {
         let before = Held::now(scene)?;
         portable::part(scene, "PT-06").context("in this process")?;
         before.until_again(scene, 64).context("in this process")?;
+        let before = Held::now(scene)?;
         let client = scene.world.separate("leave")?;
         client.expect("left")?;
         ensure!(Held::now(scene)?.doorbells > before.doorbells, "nothing was left");
