@@ -187,10 +187,15 @@ impl Held {
         })
     }
 
+    /// The same objects are held as then.
+    fn has_objects_again(&self, scene: &Scene) -> Played {
+        let (then, now) = (self.clone(), Self::now(scene)?);
+        same("objects", Self { free_ram: 0, ..now }, Self { free_ram: 0, ..then })
+    }
+
     /// Waits until as much is held as then. Pages that pools keep for the next time do not count, up to `kept`.
     fn until_again(self, scene: &Scene, kept: u64) -> Played {
-        let now = Self::now(scene)?;
-        same("objects", Self { free_ram: 0, ..now }, Self { free_ram: 0, ..self })?;
+        self.has_objects_again(scene)?;
         // Page tables are freed behind the end.
         scene.until("memory is free again", || Ok(scene.world.os.kernel().free_ram() + kept >= self.free_ram))
     }

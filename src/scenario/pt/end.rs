@@ -58,7 +58,8 @@ pub(super) fn leaves(stage: &Stage) -> Played {
         let mut neighbour = Neighbour::new(scene, 0)?;
         let before = Held::now(scene)?;
         portable::part(scene, "PT-06").context("in this process")?;
-        before.until_again(scene, 64).context("in this process")?;
+        // Memory of the user-mode driver in these processes is not given back.
+        before.has_objects_again(scene).context("in this process")?;
         let before = Held::now(scene)?;
         let client = scene.world.separate("leave")?;
         client.expect("left")?;
