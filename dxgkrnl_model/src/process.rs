@@ -441,7 +441,7 @@ impl ProcessInner {
             // Those that threads inside have made meanwhile.
             self.devices().iter().for_each(Device::stop);
         }
-        // No thread is inside: none of them keeps others from what this holds.
+        // Behind the rundown: a thread inside may wait for the power itself.
         let _awake = keep_awake(&parts);
         // Source: article user-mode-work-submission, both terminations: ring, ring control, doorbell, queue.
         if shared.personality().rings_first {

@@ -30,8 +30,11 @@ impl AddressSpace {
         end: u64,
     ) -> Result<(), PagingError> {
         let resizable = manager.caps.mmu.as_ref().is_some_and(|mmu| mmu.levels.len() == 2);
+        if !resizable || self.is_paging {
+            return Ok(());
+        }
         let copy = self.tables.lock().clone();
-        let Some(mut tables) = copy.filter(|_| resizable && !self.is_paging) else { return Ok(()) };
+        let Some(mut tables) = copy else { return Ok(()) };
         let (Some((_, have)), wanted) = (tables.root(), tables.root_entries_for(end)) else { return Ok(()) };
         if wanted <= have {
             return Ok(());
