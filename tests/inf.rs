@@ -164,6 +164,20 @@ fn broken(text: &str) -> BTreeSet<&'static str> {
     lint(text).into_iter().map(|finding| finding.rule).collect()
 }
 
+/// What GPUVERSION says is what the INFs write for dialogs.
+#[test]
+fn the_driver_says_the_words_of_the_infs() {
+    use kmd_core::caps::{ARCHITECTURE, BIOS};
+    for (inf, words) in [(DISPLAY, &[("Chip", ARCHITECTURE), ("None", BIOS)][..]), (COMPUTE, &[("Chip", ARCHITECTURE)])]
+    {
+        let text = read(inf);
+        for (name, word) in words {
+            let value = text.lines().filter_map(|line| line.split_once('=')).find(|(left, _)| left.trim() == *name);
+            assert_eq!(value.map(|(_, right)| right.trim()), Some(&*format!("\"{word}\"")), "{name}");
+        }
+    }
+}
+
 #[test]
 fn both_infs_hold() {
     for name in [DISPLAY, COMPUTE] {
