@@ -48,8 +48,8 @@ struct OfImages {
     part: bool,
 }
 
-/// The stages of a case: the highest rung, its lowest one, and one of the others, which its name chooses; `WHOLE` in the
-/// environment: all.
+/// The stages of a case: the highest rung, its lowest one, and one of the others, which its name chooses; `WHOLE` in
+/// the environment: all.
 fn of_images(case: &Scenario) -> Vec<OfImages> {
     let stage = |what: &str, windows, setting, part| OfImages { what: what.to_owned(), windows, setting, part };
     let mut stages = vec![stage("", Windows::Default, ("MaxRung", 3), false)];

@@ -7,7 +7,8 @@ use wddm_abi::{
     D3DKMT_CONNECT_DOORBELL, D3DKMT_DESTROY_DOORBELL, D3DKMT_DESTROYHWQUEUE, D3DKMT_NOTIFY_WORK_SUBMISSION, NTSTATUS,
 };
 
-/// An act: the process has opened the adapter by the user-mode driver, and ends behind the act without closing anything.
+/// An act: the process has opened the adapter by the user-mode driver, and ends behind the act without closing
+/// anything.
 #[derive(Debug)]
 pub struct Act {
     /// Its name.

@@ -1,8 +1,8 @@
 //! The root page table of a process, as its contexts have it: one that is replaced is replaced in all of them, while
 //! none is on an engine.
 //!
-//! Source: DDI page DxgkDdiSetRootPageTable. Chosen: how contexts come off: packets come to an end, and no other begins;
-//! contexts of hardware queues are suspended. What is not off within twice TdrDelay keeps its root.
+//! Source: DDI page DxgkDdiSetRootPageTable. Chosen: how contexts come off: packets come to an end, and no other
+//! begins; contexts of hardware queues are suspended. What is not off within twice TdrDelay keeps its root.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! A root page table of two levels grows under a process that works (case RP-16): what was mapped stays mapped, and each
-//! context follows.
+//! A root page table of two levels grows under a process that works (case RP-16): what was mapped stays mapped, and
+//! each context follows.
 
 use dxgkrnl_model::os::Os;
 use dxgkrnl_model::process::End;

@@ -86,8 +86,8 @@ pub(crate) struct Schedule<H: Host> {
     running: Running,
     /// The end of the grace period of the queue that has the turn, or had it last.
     grace: Option<u64>,
-    /// The queue that was cut off amid its work, in its grace period or before any other was ready: the next turn may be
-    /// its own.
+    /// The queue that was cut off amid its work, in its grace period or before any other was ready: the next turn may
+    /// be its own.
     held: Option<Shared<Queue<H>>>,
     /// Contexts have changed, and not each ready queue has its place in line yet: see [`Self::follow`].
     moving: Option<Moving<H>>,
@@ -323,8 +323,8 @@ impl<H: Host> Schedule<H> {
         self.grace
     }
 
-    /// The turn of `queue`, which is marked as ready, is over amid its work. Its grace period may not be, or begins with
-    /// what is found behind the turn.
+    /// The turn of `queue`, which is marked as ready, is over amid its work. Its grace period may not be, or begins
+    /// with what is found behind the turn.
     pub fn hold(&mut self, queue: Shared<Queue<H>>) {
         self.held = Some(queue);
     }

@@ -1,5 +1,5 @@
-//! What the OS says of bands of priority and of contexts, as engines follow it: who goes first, the normal band's share,
-//! and grace periods.
+//! What the OS says of bands of priority and of contexts, as engines follow it: who goes first, the normal band's
+//! share, and grace periods.
 
 use super::{RingQueue, Room, raw, store};
 use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
