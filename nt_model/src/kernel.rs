@@ -22,6 +22,7 @@ use crate::debug_print::DebugLog;
 use crate::dispatcher::Dispatcher;
 use crate::dpc::{DpcDelivery, DpcQueue};
 use crate::driver::StackBook;
+use crate::entries::Entries;
 use crate::dump::Keeper;
 use crate::etw::Etw;
 use crate::extended_state::ExtendedStates;
@@ -146,6 +147,7 @@ pub struct Machine {
     pub(crate) imports: Imports,
     pub(crate) lock_order: LockOrder,
     pub(crate) stacks: StackBook,
+    pub(crate) entries: Entries,
     /// Loaded images.
     pub(crate) images: Images,
     pub(crate) io: Io,
@@ -233,6 +235,7 @@ impl Kernel {
             imports: Imports::default(),
             lock_order: LockOrder::default(),
             stacks: StackBook::default(),
+            entries: Entries::default(),
             images: Images::default(),
             io: Io::default(),
             registry: Registry::default(),
