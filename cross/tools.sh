@@ -57,6 +57,15 @@ missing_image_tools() {
     echo "${packages# }"
 }
 
+# The same for drivers in C.
+missing_c_tools() {
+    packages=$(missing_host_tools)
+    [ -x "$llvm/bin/clang" ] || packages="$packages clang-19"
+    [ -x "$llvm/bin/lld-link" ] || packages="$packages lld-19"
+    [ -f "$mingw/include/ddk/wdm.h" ] || packages="$packages mingw-w64-x86-64-dev"
+    echo "${packages# }"
+}
+
 # The same for signing packages.
 missing_signing_tools() {
     packages=''

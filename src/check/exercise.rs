@@ -63,9 +63,7 @@ pub(super) fn exercise(run: &Run, adapter: &Adapter) {
         for (node, info) in (0..).zip(&caps.nodes) {
             match info.is_hardware_scheduled() {
                 true => submit_to_queue(&raw, device, node, &notes),
-                false => {
-                    submit(&raw, device, node, monitored.map(|fence| (fence.handle, 3 + u64::from(node))), &notes)
-                }
+                false => submit(&raw, device, node, monitored.map(|fence| (fence.handle, 3 + u64::from(node))), &notes),
             }
         }
         if round == "orderly" {

@@ -19,6 +19,12 @@ const PROLOGUE: &str = "\
    of facts: names, types, offsets and values. Include it, or one of the headers of Microsoft's names beside it, in
    place of d3dkmddi.h and dispmprt.h. */
 #pragma once
+#if defined(__clang__) && defined(__MINGW32__)
+/* mingw-w64 and clang both define these functions: mingw-w64 is told that it has. */
+#define __INTRINSIC_DEFINED___cpuidex
+#define __INTRINSIC_DEFINED_InterlockedBitTestAndSet
+#define __INTRINSIC_DEFINED_InterlockedBitTestAndReset
+#endif
 #include <ntddk.h>
 #include <guiddef.h>
 
