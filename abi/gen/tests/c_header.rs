@@ -54,7 +54,7 @@ fn every_record_and_value_of_the_header_is_what_the_tables_say() {
     let otherwise: Vec<_> = answer.otherwise.keys().map(String::as_str).collect();
     assert_eq!(otherwise, ["DXGKARG_QUERYADAPTERINFO", "DXGKQAITYPE_DRIVERCAPS"], "{:#?}", answer.otherwise);
     fs::write(&header, text).expect("written");
-    // The display library, without a warning of its own. (The kernel headers of mingw-w64 do not compile as C++ by clang.)
+    // The display library, without a warning of its own.
     let mut command = Command::new(&clang);
     command.args([
         "--target=x86_64-w64-mingw32",
