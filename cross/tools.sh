@@ -57,6 +57,15 @@ missing_image_tools() {
     echo "${packages# }"
 }
 
+# The same for drivers in C.
+missing_c_tools() {
+    packages=$(missing_host_tools)
+    [ -x "$llvm/bin/clang" ] || packages="$packages clang-19"
+    [ -x "$llvm/bin/lld-link" ] || packages="$packages lld-19"
+    [ -f "$mingw/include/ddk/wdm.h" ] || packages="$packages mingw-w64-x86-64-dev"
+    echo "${packages# }"
+}
+
 # The same for signing packages.
 missing_signing_tools() {
     packages=''
@@ -65,11 +74,12 @@ missing_signing_tools() {
     echo "${packages# }"
 }
 
-# The same for tests: they sign, ask QEMU for its own device, open dumps in a debugger, and have Wine read the INFs.
+# The same for tests: they sign, compile C, ask QEMU for its own device, open dumps in a debugger, and have Wine read the INFs.
 missing_test_tools() {
     packages=$(missing_signing_tools)
     command -v qemu-system-x86_64 >/dev/null || packages="$packages qemu-system-x86"
     command -v lldb-19 >/dev/null || packages="$packages lldb-19 python3-lldb-19"
+    [ -x "$llvm/bin/clang" ] || packages="$packages clang-19"
     packages="$packages $(missing_wine_tools)"
     packages=${packages% }
     echo "${packages# }"

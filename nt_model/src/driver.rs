@@ -51,8 +51,10 @@ const LEFT: usize = 1;
 pub enum EntryStack {
     /// The calling thread's kernel stack: what outer driver frames use of it counts.
     Caller,
-    /// One of its own: DPCs, interrupts, new threads.
+    /// One of its own: DPCs, interrupts, the entry point.
     Own,
+    /// That of a thread which the driver has made, and which may run for as long as the driver does.
+    Thread,
 }
 
 struct EntryGuard(EntryState);
@@ -100,10 +102,11 @@ impl Machine {
         }
         self.yield_point(YieldPoint::Driver);
         let outer = match stack {
-            EntryStack::Own => 0,
+            EntryStack::Own | EntryStack::Thread => 0,
             EntryStack::Caller => used_stack(),
         };
         let guard = EntryGuard(cpu::with(|cpu| cpu.push_entry(name)));
+        let under_way = self.begin_entry(stack, name);
         let budget = self.config().stack_size.saturating_sub(self.config().stack_reserve);
         let result = arch::enter(
             |context| cpu::with(|cpu| cpu.jump.set(context)),
@@ -117,6 +120,7 @@ impl Machine {
         let segment = cpu::with(|cpu| cpu.segment.get());
         self.stacks.note(name, segment.outer + (segment.base - segment.low.min(segment.base)));
         let result = result.map_err(|_| Abandoned);
+        drop(under_way);
         self.judge_return(&guard.0, result.is_ok());
         drop(guard);
         self.yield_point(YieldPoint::Driver);

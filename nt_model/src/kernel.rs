@@ -23,6 +23,7 @@ use crate::dispatcher::Dispatcher;
 use crate::dpc::{DpcDelivery, DpcQueue};
 use crate::driver::StackBook;
 use crate::dump::Keeper;
+use crate::entries::Entries;
 use crate::etw::Etw;
 use crate::extended_state::ExtendedStates;
 use crate::image::Images;
@@ -146,6 +147,7 @@ pub struct Machine {
     pub(crate) imports: Imports,
     pub(crate) lock_order: LockOrder,
     pub(crate) stacks: StackBook,
+    pub(crate) entries: Entries,
     /// Loaded images.
     pub(crate) images: Images,
     pub(crate) io: Io,
@@ -233,6 +235,7 @@ impl Kernel {
             imports: Imports::default(),
             lock_order: LockOrder::default(),
             stacks: StackBook::default(),
+            entries: Entries::default(),
             images: Images::default(),
             io: Io::default(),
             registry: Registry::default(),

@@ -401,6 +401,14 @@ rules! {
         bugcheck: (0xE4, 0x0),
         fix: "queue again only after the routine has begun, free after it has run",
     }
+    /// A driver that keeps its caller.
+    NT_RETURN = "NT-RETURN" {
+        title: "a function of a driver returns, within the time that who runs it waits for (`check --deadline`)",
+        source: "HLK PoliceDdi (a DDI takes 250 ms at most); what is looked for here is what never returns",
+        bugcheck: none,
+        fix: "bound each loop and each wait by what hardware may take; a panic handler that loops ends here, too: let \
+            it call KeBugCheckEx",
+    }
     /// Missing imports.
     NT_IMPORT = "NT-IMPORT" {
         title: "a driver calls only services that the model has",

@@ -332,7 +332,7 @@ fn thread_main(machine: &Arc<Machine>, thread: &Arc<Thread>, f: impl FnOnce()) {
     machine.sched.attach(&thread.slot);
     cpu::with(|cpu| _ = cpu.swap_owner(Owner::new(machine, thread)));
     thread.mailbox.enter();
-    let body = || machine.call_driver_on(EntryStack::Own, "system thread", f);
+    let body = || machine.call_driver_on(EntryStack::Thread, "system thread", f);
     let ended = catch_unwind(AssertUnwindSafe(|| arch::enter(|base| cpu::with(|cpu| cpu.thread_base.set(base)), body)));
     let (irql, held) = cpu::with(|cpu| (cpu.irql.get(), cpu.held_count()));
     if matches!(ended, Ok(Err(_))) {

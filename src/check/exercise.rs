@@ -1,10 +1,10 @@
 //! Processes that use an adapter as far as is possible without the driver's private data.
 
 use super::Reach;
+use super::run::Run;
 use crate::scenario::Raw;
 use anyhow::{Result, ensure};
 use dxgkrnl_model::adapter::Adapter;
-use dxgkrnl_model::os::Os;
 use std::sync::Arc;
 use wddm_abi::{
     D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEHWQUEUE, D3DKMT_CREATEPAGINGQUEUE,
@@ -17,35 +17,32 @@ const NOWHERE: u64 = 0x7000_0000_0000;
 /// The length that it is said to have, in bytes.
 const LENGTH: u32 = 64;
 
-/// What was done, in words, and what was reached.
+/// Where what was done, in words, and what was reached are noted.
 struct Notes<'a> {
-    steps: &'a mut Vec<String>,
-    reached: Vec<Reach>,
+    run: &'a Run,
     round: &'static str,
 }
 
 impl Notes<'_> {
     /// Notes a step. Returns what it gave.
-    fn tell<T>(&mut self, what: &str, result: Result<T>) -> Option<T> {
+    fn tell<T>(&self, what: &str, result: Result<T>) -> Option<T> {
         let said = result.as_ref().err().map_or_else(|| "done".to_owned(), |error| format!("{error:#}"));
-        self.steps.push(format!("{} process, {what}: {said}", self.round));
+        self.run.seen().steps.push(format!("{} process, {what}: {said}", self.round));
         result.ok()
     }
 
-    fn reach(&mut self, what: Reach) {
-        if !self.reached.contains(&what) {
-            self.reached.push(what);
-        }
+    fn reach(&self, what: Reach) {
+        self.run.seen().reach(what);
     }
 }
 
 /// What any driver must stand: a process opens the adapter, makes devices, fences and contexts, submits what is not to
-/// be executed, and dies with them open. Returns what was reached.
-pub(super) fn exercise(os: &Os, adapter: &Adapter, steps: &mut Vec<String>) -> Vec<Reach> {
-    let mut notes = Notes { steps, reached: Vec::new(), round: "" };
+/// be executed, and dies with them open.
+pub(super) fn exercise(run: &Run, adapter: &Adapter) {
+    let mut notes = Notes { run, round: "" };
     for round in ["orderly", "abrupt"] {
         notes.round = round;
-        let process = Arc::new(os.create_process(round));
+        let process = Arc::new(run.os().create_process(round));
         let Some(raw) = notes.tell("open the adapter", Raw::open(&process, adapter.luid())) else { continue };
         notes.reach(Reach::Open);
         let Some(device) = notes.tell("create a device", raw.device().map_err(Into::into)) else { continue };
@@ -65,10 +62,8 @@ pub(super) fn exercise(os: &Os, adapter: &Adapter, steps: &mut Vec<String>) -> V
         let caps = adapter.caps().unwrap_or_default();
         for (node, info) in (0..).zip(&caps.nodes) {
             match info.is_hardware_scheduled() {
-                true => submit_to_queue(&raw, device, node, &mut notes),
-                false => {
-                    submit(&raw, device, node, monitored.map(|fence| (fence.handle, 3 + u64::from(node))), &mut notes)
-                }
+                true => submit_to_queue(&raw, device, node, &notes),
+                false => submit(&raw, device, node, monitored.map(|fence| (fence.handle, 3 + u64::from(node))), &notes),
             }
         }
         if round == "orderly" {
@@ -81,13 +76,12 @@ pub(super) fn exercise(os: &Os, adapter: &Adapter, steps: &mut Vec<String>) -> V
     if adapter.ddi_calls().contains_key("DxgkDdiBuildPagingBuffer") {
         notes.reach(Reach::Paging);
     }
-    notes.reached
 }
 
 /// Makes a context on a node with NullRendering, for tests where the driver knows such contexts.
 ///
 /// Source: *Kernel-mode testing of WDDM features*; D3DDDI_CREATECONTEXTFLAGS, NullRendering.
-fn context(raw: &Raw, device: D3DKMT_HANDLE, node: u32, queues: bool, notes: &mut Notes<'_>) -> Option<D3DKMT_HANDLE> {
+fn context(raw: &Raw, device: D3DKMT_HANDLE, node: u32, queues: bool, notes: &Notes<'_>) -> Option<D3DKMT_HANDLE> {
     let create = |tests: bool| {
         let mut record = D3DKMT_CREATECONTEXTVIRTUAL::zeroed();
         (record.hDevice, record.NodeOrdinal, record.EngineAffinity) = (device, node, 1);
@@ -115,7 +109,7 @@ fn waited(raw: &Raw, device: D3DKMT_HANDLE, fence: D3DKMT_HANDLE, value: u64) ->
 }
 
 /// Submits a command buffer to a hardware queue of a context whose buffers complete without being executed.
-fn submit_to_queue(raw: &Raw, device: D3DKMT_HANDLE, node: u32, notes: &mut Notes<'_>) {
+fn submit_to_queue(raw: &Raw, device: D3DKMT_HANDLE, node: u32, notes: &Notes<'_>) {
     let Some(context) = context(raw, device, node, true, notes) else { return };
     let create = |tests: bool| {
         let mut record = D3DKMT_CREATEHWQUEUE::zeroed();
@@ -139,7 +133,7 @@ fn submit_to_queue(raw: &Raw, device: D3DKMT_HANDLE, node: u32, notes: &mut Note
 /// fence, and the value that tells its end.
 ///
 /// Source: DXGK_SUBMITCOMMANDFLAGS, NullRendering.
-fn submit(raw: &Raw, device: D3DKMT_HANDLE, node: u32, fence: Option<(D3DKMT_HANDLE, u64)>, notes: &mut Notes<'_>) {
+fn submit(raw: &Raw, device: D3DKMT_HANDLE, node: u32, fence: Option<(D3DKMT_HANDLE, u64)>, notes: &Notes<'_>) {
     let Some(context) = context(raw, device, node, false, notes) else { return };
     let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
     (record.Commands, record.CommandLength, record.BroadcastContextCount) = (NOWHERE, LENGTH, 1);

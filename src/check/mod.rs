@@ -7,27 +7,27 @@
 //! |---|---|
 //! | `mod.rs` | from the image to the verdict |
 //! | `outcome.rs` | what a verdict is, and what must be reached for one |
+//! | `run.rs` | what is done with the driver, on a thread that it may keep |
 //! | `exercise.rs` | processes that use an adapter without the driver's private data |
 //! | `services.rs` | what services of Windows are for |
 
 mod exercise;
 mod outcome;
+mod run;
 mod services;
 
 pub use outcome::{Outcome, Reach};
 
-use crate::dump::{self, Moment};
+use crate::dump;
 use crate::setting::{self, Assignment};
 use anyhow::{Context, Result};
-use dxgkrnl_model::adapter::StartError;
-use dxgkrnl_model::driver::{Driver, DriverError};
+use dxgkrnl_model::driver::Driver;
 use dxgkrnl_model::os::Os;
 use dxgkrnl_model::personality::{Personality, Windows};
 use dxgkrnl_model::report::Report;
-use exercise::exercise;
-use nt_model::{LoadError, Rule, Severity};
-use outcome::Gap;
+use nt_model::{Rule, Severity};
 use serde::Serialize;
+use std::time::Duration;
 
 /// A rule and what came of it.
 #[derive(Clone, Debug, Serialize)]
@@ -108,83 +108,61 @@ pub fn is_ours(image: &[u8]) -> bool {
     behind.starts_with(&value) || behind.get(2..).is_some_and(|behind| behind.starts_with(&value))
 }
 
-/// Loads the driver on this Windows, starts an adapter with it and these values under its registry key (for this
-/// project's own driver those of the service under the service's key, and the device of the class that the form wants),
-/// uses the adapter as far as is possible without the driver's private data, and stops it. `demanded`: what must be
-/// reached besides an open adapter. `say` gets what is to be known before the driver runs, a line each.
+/// How a driver is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms<'a> {
+    /// Values under the registry key: for this project's own driver those of the service under the service's key, and
+    /// the device of the class that the form wants.
+    pub settings: &'a [Assignment],
+    /// On which Windows.
+    pub windows: Windows,
+    /// What must be reached besides an open adapter.
+    pub demanded: &'a [Reach],
+    /// How long a function of the driver may keep its caller, by the host's clock.
+    pub deadline: Duration,
+}
+
+/// Loads the driver, starts an adapter with it, uses the adapter as far as is possible without the driver's private
+/// data, and stops it. `say` gets what is to be known before the driver runs, a line each.
+///
+/// A function of the driver that does not return within the deadline ends the check. Its thread cannot be ended where
+/// it calls no service: it and the machine are left as they are, until the process ends.
 ///
 /// # Errors
 /// When the file is no driver image that can be loaded, or the model's start transcript is not understood. What the
 /// driver does wrong, and what the model lacks, is a verdict and not an error.
-pub fn check(
-    name: &str,
-    bytes: Vec<u8>,
-    settings: &[Assignment],
-    windows: Windows,
-    demanded: &[Reach],
-    say: &dyn Fn(&str),
-) -> Result<Checked> {
+pub fn check(name: &str, bytes: Vec<u8>, terms: &Terms<'_>, say: &dyn Fn(&str)) -> Result<Checked> {
     let mut personality = Personality::collecting();
-    windows.apply(&mut personality);
+    terms.windows.apply(&mut personality);
     let os = Os::boot(personality).context("the start transcript is not understood")?;
     dump::watch(&os);
-    let mut steps = Vec::new();
     // The service of this project's driver has one name, whatever the file's is.
     let (name, config) = if is_ours(&bytes) {
-        setting::set_service(&os, settings);
-        (OURS, setting::adapter_of_ours(settings))
+        setting::set_service(&os, terms.settings);
+        (OURS, setting::adapter_of_ours(terms.settings))
     } else {
-        (name, setting::adapter(settings))
+        (name, setting::adapter(terms.settings))
     };
-    let mut gaps = Vec::new();
-    let (mut reached, mut slots) = (Vec::new(), Vec::new());
     // The error of a file that has no table of imports is that of loading it.
     let missing = os.kernel().missing_imports(&bytes).unwrap_or_default();
     let missing: Vec<_> = missing.iter().map(|import| services::with_purpose(import)).collect();
     missing.iter().for_each(|import| say(&format!("the model lacks {import}")));
-    let (mut known, mut refused) = (None, false);
-    match os.load_driver(&Driver::Image(name.to_owned(), bytes)) {
-        Ok(driver) => {
-            slots = driver.slots();
-            let (adapter, started) = os.try_adapter(&driver, config);
-            steps.extend(adapter.transcript().iter().map(|line| format!("{}: {}", line.step, line.answer)));
-            match started {
-                Ok(()) => reached = exercise(&os, &adapter, &mut steps),
-                Err(error) => {
-                    steps.push(format!("the adapter does not start: {error:#}"));
-                    refused = matches!(error, StartError::Refused { .. } | StartError::Links { .. });
-                    if let StartError::Driver { step, status } = error {
-                        gaps.push(Gap::Start { step, status });
-                    }
-                }
-            }
-            known = Some(adapter);
-        }
-        Err(DriverError::Image(LoadError::UnknownImports(unknown))) => {
-            gaps.push(Gap::Imports(unknown.len()));
-        }
-        Err(DriverError::Image(error)) => {
-            return Err(anyhow::Error::new(error).context(format!("{name} cannot be loaded")));
-        }
-        Err(error) => {
-            steps.push(format!("the driver does not load: {error:#}"));
-            gaps.push(Gap::Load(error.to_string()));
-        }
-    }
-    os.kernel().dump_moment(Moment::Ended, "the machine before it was shut down");
-    os.shut_down();
+    let run = run::play(os, Driver::Image(name.to_owned(), bytes), config, terms.deadline)
+        .map_err(|error| anyhow::Error::new(error).context(format!("{name} cannot be loaded")))?;
+    let (os, seen) = (run.os(), run.seen());
     let report = os.report();
     let violations = os.kernel().rules.violations();
     let found = |name| violations.iter().find(|v| v.rule.name == name).map(ToString::to_string);
     let rules = verdicts(&report, &found);
-    let calls = known.map(|adapter| adapter.ddi_calls()).unwrap_or_default();
+    let calls = seen.adapter.as_ref().map(|adapter| adapter.ddi_calls()).unwrap_or_default();
     // The last function is called when the adapter is gone.
-    let is_called = |slot: &&str| calls.contains_key(*slot) || *slot == "DxgkDdiUnload";
-    let never_called: Vec<_> = slots.iter().copied().filter(|slot| !is_called(slot)).collect();
+    let is_called = |slot: &&str| calls.contains_key(*slot) || *slot == "DxgkDdiUnload" && seen.ended;
+    let never_called: Vec<_> = seen.slots.iter().copied().filter(|slot| !is_called(slot)).collect();
     let errors = violations.iter().filter(|violation| violation.rule.severity == Severity::Error);
     let broken: Vec<_> = errors.map(|violation| violation.rule.name).collect();
-    let (outcome, unjudged) = outcome::judge(&broken, refused, &gaps, &reached, demanded);
-    Ok(Checked { outcome, unjudged, reached, never_called, registered: slots.len(), missing, rules, steps })
+    let (outcome, unjudged) = outcome::judge(&broken, seen.refused, &seen.gaps, &seen.reached, terms.demanded);
+    let (reached, registered, steps) = (seen.reached.clone(), seen.slots.len(), seen.steps.clone());
+    Ok(Checked { outcome, unjudged, reached, never_called, registered, missing, rules, steps })
 }
 
 fn verdicts(report: &Report, found: &dyn Fn(&'static str) -> Option<String>) -> Vec<Verdict> {

@@ -5,11 +5,12 @@ use super::{Family, advise, check_json, checked, say_what_is_played, write_json}
 use anyhow::{Context, Result};
 use clap::Args;
 use dxgkrnl_model::personality::Windows;
-use fencepost::check::{Checked, Listed, Outcome, Reach, check, index, is_ours};
+use fencepost::check::{Checked, Listed, Outcome, Reach, Terms, check, index, is_ours};
 use fencepost::setting::{Assignment, of_any, of_ours};
 use nt_model::Severity;
 use serde::Serialize;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Load any WDDM display miniport driver (x86-64), start it, use it, stop it, and judge it by Microsoft's published
 /// rules
@@ -27,7 +28,7 @@ pub struct Arguments {
     #[arg(value_name = "DRIVER.sys", required_unless_present = "list")]
     driver: Option<PathBuf>,
     /// List the rules: name, what a breach weighs, what is demanded, by which document
-    #[arg(long, conflicts_with_all = ["driver", "settings", "require", "dump"])]
+    #[arg(long, conflicts_with_all = ["driver", "settings", "require", "deadline", "dump"])]
     list: bool,
     /// A value under the driver's registry key, by a name that is the driver's own; may be given several times. For a
     /// driver whose version resource says fencepost.sys, one of docs/settings.md, and checked as such
@@ -40,6 +41,10 @@ pub struct Arguments {
     /// What must be reached for a verdict, besides that a process has opened the adapter; may be given several times
     #[arg(long, value_name = "STEP,...", value_delimiter = ',')]
     require: Vec<Reach>,
+    /// How long a function of the driver may take before it counts as one that never returns, which breaks NT-RETURN
+    /// and ends the check
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    deadline: u64,
     /// Write the verdicts to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -106,7 +111,9 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
     let recorder = arguments.dump.recorder();
     let checked = recorder.listening(|| {
         let say = |line: &str| println!("{line}");
-        check(&name, bytes, settings, arguments.family.windows, &arguments.require, &say)
+        let deadline = Duration::from_secs(arguments.deadline);
+        let (windows, demanded) = (arguments.family.windows, &arguments.require[..]);
+        check(&name, bytes, &Terms { settings, windows, demanded, deadline }, &say)
     })?;
     // What was asked at a start is what a failed one is understood by.
     let started = checked.reached.contains(&Reach::Open);

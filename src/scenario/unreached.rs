@@ -10,6 +10,7 @@ pub const UNREACHED: &[(&str, &str)] = &[
     ("NT-EXCEPTION", "it is looked at where code has raised an exception alone"),
     ("NT-POINTER", "it is looked at where a service was given a bad address alone"),
     ("NT-BUGCHECK", "it is looked at where the driver stops the machine alone"),
+    ("NT-RETURN", "it is looked at where `check` runs a driver alone"),
     ("NT-IMPORT", "it is looked at where a service is called that the model lacks alone"),
     ("NT-USER-TOUCH", "it is looked at where driver code has touched an address of user mode alone"),
     ("NT-XSTATE", "the driver saves no extended processor state"),

@@ -46,6 +46,40 @@ fn a_damaged_driver_is_a_sentence() {
     assert!(said.starts_with(first) && said.contains("not judged: it calls a service that the model lacks"), "{said}");
 }
 
+/// Where the code of a function of `DriverEntry`'s kind begins in the file of a driver.
+fn entry_point(driver: &[u8]) -> usize {
+    let word = |at: usize| u32::from_le_bytes(driver[at..at + 4].try_into().expect("four bytes")) as usize;
+    let half = |at: usize| usize::from(u16::from_le_bytes(driver[at..at + 2].try_into().expect("two bytes")));
+    let pe = word(0x3C);
+    let (entry, sections) = (word(pe + 0x28), pe + 0x18 + half(pe + 0x14));
+    // Of a section: its size, its address, and where it is in the file.
+    let fields = |number: usize| [8, 12, 20].map(|field| word(sections + 40 * number + field));
+    let around = |[size, address, _]: &[usize; 3]| (*address..address + size).contains(&entry);
+    let [_, address, place] = (0..half(pe + 6)).map(fields).find(around).expect("a section around the entry point");
+    entry - address + place
+}
+
+/// What a driver keeps for ever does not keep the check: it is named, and the report is written.
+#[test]
+fn a_driver_that_does_not_return_is_named() {
+    let Ok(mut driver) = std::fs::read(out().join("fencepost.sys")) else { return };
+    let at = entry_point(&driver);
+    driver[at..at + 2].copy_from_slice(&[0xEB, 0xFE]); // jmp to itself
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (file, json) = (folder.path().join("loop.sys"), folder.path().join("verdict.json"));
+    std::fs::write(&file, driver).expect("written");
+    let [file, json] = [file, json].map(|path| path.display().to_string());
+    let output = fencepost(&["check", &file, "--deadline", "1", "--json", &json]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{said}{}", text(&output.stderr));
+    assert!(said.contains("rule    NT-RETURN") && said.contains("found   DriverEntry has not come back"), "{said}");
+    let value: Value = serde_json::from_slice(&std::fs::read(json).expect("read")).expect("JSON");
+    assert_eq!(value["outcome"], "broken");
+    let returns = value["rules"].as_array().and_then(|rules| rules.iter().find(|rule| rule["name"] == "NT-RETURN"));
+    assert_eq!(returns.expect("the rule")["status"], "broken");
+    assert_eq!(fencepost(&["check", &file, "--deadline", "0"]).status.code(), Some(2));
+}
+
 #[test]
 fn check_finds_nothing_wrong_with_the_driver() {
     if !has_images() {

@@ -9,11 +9,14 @@
 //!   done about it.
 //! * [`records`], [`items`] and [`probes`] write them down ([`source`]); [`modules`] decides what goes into which file.
 //!
+//! [`c_header`] writes them as a C header, which is not committed.
+//!
 //! [`verify`] compares the tables with C headers: those of an installed WDK, above all.
 //!
 //! Whatever does not fit (a type nobody knows, a size that contradicts the table, two members at one place) stops the
 //! generator with the table's line.
 
+pub mod c_header;
 pub mod ctype;
 pub mod facts;
 pub mod items;
@@ -45,6 +48,26 @@ pub type Files = BTreeMap<PathBuf, String>;
 /// Generates everything from the tables in `facts`.
 pub fn generate(facts: &Path) -> Result<Files, Error> {
     modules::files(&Facts::read(facts)?)
+}
+
+/// The headers of Microsoft's that a driver includes, each of which [`write_header`] has include the one.
+pub const MICROSOFTS: [&str; 5] = ["d3dkmddi.h", "d3dkmdt.h", "d3dkmthk.h", "d3dukmdt.h", "dispmprt.h"];
+
+/// Writes the tables as a C header into `folder`, which is made where it is missing, and `displib.c` beside it. `root`:
+/// the folder of the crate `wddm_abi`.
+///
+/// # Errors
+/// The tables do not fit together, or a file cannot be written.
+pub fn write_header(root: &Path, folder: &Path) -> Result<(), Error> {
+    let text = c_header::header(&Facts::read(&root.join("facts"))?)?;
+    fs::create_dir_all(folder).map_err(|error| io(folder, &error))?;
+    let names = MICROSOFTS.iter().map(|name| (*name, "#pragma once\n#include \"wddm_abi.h\"\n"));
+    let displib = fs::read_to_string(root.join("c/displib.c")).map_err(|error| io(Path::new("c/displib.c"), &error))?;
+    for (name, text) in names.chain([("wddm_abi.h", text.as_str()), ("displib.c", displib.as_str())]) {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(|error| io(&path, &error))?;
+    }
+    Ok(())
 }
 
 /// Writes `files` below `root` and removes what is there besides.

@@ -12,7 +12,11 @@ use abi_gen::verify::Question;
 
 const USAGE: &str = "\
 usage: abi_gen [--check]
+       abi_gen --header DIR
        abi_gen --verify [--compiler CC] [--include DIR]... [--header NAME]... [--argument ARG]... [--all]
+
+--header writes the tables as a C header, wddm_abi.h, the headers of Microsoft's names that include it, and displib.c,
+for drivers that are built without the WDK.
 
 --verify has CC (clang) compare the tables of abi/facts with the headers, by default those that a kernel-mode display
 driver includes, from the newest kit below WDKContentRoot. --all lists the records that the headers do not have. Exit
@@ -80,6 +84,15 @@ fn main() -> ExitCode {
         [.., "--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
+        }
+        ["--header", folder] => {
+            return match abi_gen::write_header(root, Path::new(folder)) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("abi_gen: {error}");
+                    ExitCode::FAILURE
+                }
+            };
         }
         ["--verify", rest @ ..] => match compare(root, rest) {
             Some(Ok(same)) => return if same { ExitCode::SUCCESS } else { ExitCode::FAILURE },
