@@ -95,6 +95,19 @@ enum Size {
 ///
 /// Source: Microsoft C library, "Format specification syntax"; wdm.h `DbgPrint` (`%Z`, `%wZ`).
 pub(crate) fn format_message(format: &[u8], arguments: &mut VaList) -> Vec<u8> {
+    format_as(format, arguments, false)
+}
+
+/// As [`format_message`], for the functions whose format is UTF-16: of `%s` and `%S`, `%c` and `%C` each takes what the
+/// other one takes there.
+///
+/// Source: Microsoft C library, "Format specification syntax", type field characters `c`, `C`, `s`, `S`.
+pub(crate) fn format_wide(format: &[u16], arguments: &mut VaList) -> Vec<u16> {
+    let text = format_as(String::from_utf16_lossy(format).as_bytes(), arguments, true);
+    String::from_utf8_lossy(&text).encode_utf16().collect()
+}
+
+fn format_as(format: &[u8], arguments: &mut VaList, is_wide: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(format.len());
     let mut rest = format;
     while let Some((&byte, tail)) = rest.split_first() {
@@ -103,14 +116,18 @@ pub(crate) fn format_message(format: &[u8], arguments: &mut VaList) -> Vec<u8> {
             out.push(byte);
             continue;
         }
-        rest = convert(&mut out, rest, arguments);
+        rest = convert(&mut out, rest, arguments, is_wide);
     }
     out
 }
 
 /// Formats one conversion; returns what follows it.
-fn convert<'a>(out: &mut Vec<u8>, format: &'a [u8], arguments: &mut VaList) -> &'a [u8] {
+fn convert<'a>(out: &mut Vec<u8>, format: &'a [u8], arguments: &mut VaList, is_wide: bool) -> &'a [u8] {
     let (conversion, kind, rest) = parse(format, arguments);
+    let kind = match kind {
+        b's' | b'S' | b'c' | b'C' if is_wide => kind ^ 0x20,
+        kind => kind,
+    };
     let body = match kind {
         b'%' => vec![b'%'],
         b'd' | b'i' => return signed(out, &conversion, arguments.next_word(), rest),
@@ -313,6 +330,18 @@ mod tests {
         slots.push(0);
         let mut list = VaList::from_in(pointer(slots.as_ptr().expose_provenance()));
         String::from_utf8_lossy(&format_message(text.as_bytes(), &mut list)).into_owned()
+    }
+
+    #[test]
+    fn a_wide_format_takes_wide_strings() {
+        let wide: Vec<u16> = "wide\0".encode_utf16().collect();
+        let words = [wide.as_ptr().expose_provenance(), b"narrow\0".as_ptr().expose_provenance()];
+        let mut slots: Vec<u64> = [words[0], words[1], words[1], 7, 0].map(|word| word as u64).to_vec();
+        slots.push(0);
+        let mut list = VaList::from_in(pointer(slots.as_ptr().expose_provenance()));
+        let format: Vec<u16> = "%s %S %hs %d".encode_utf16().collect();
+        let said = String::from_utf16_lossy(&format_wide(&format, &mut list));
+        assert_eq!(said, "wide narrow narrow 7");
     }
 
     #[test]

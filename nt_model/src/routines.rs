@@ -345,6 +345,7 @@ routines! {
     MM_COPY_MEMORY = "MmCopyMemory"(TargetAddress, SourceAddress, NumberOfBytes, Flags, NumberOfBytesTransferred);
 
     RTL_QUERY_REGISTRY_VALUES = "RtlQueryRegistryValues"(RelativeTo, Path, QueryTable, Context, Environment);
+    RTL_INTEGER_TO_UNICODE_STRING = "RtlIntegerToUnicodeString"(Value, Base);
     RTL_GET_VERSION = "RtlGetVersion"(VersionInformation);
     ZW_OPEN_KEY = "ZwOpenKey"(KeyHandle, DesiredAccess, ObjectAttributes);
     ZW_CREATE_KEY = "ZwCreateKey"(KeyHandle, DesiredAccess, ObjectAttributes, TitleIndex, Class, CreateOptions);
@@ -356,6 +357,7 @@ routines! {
     ZW_LOAD_DRIVER = "ZwLoadDriver"(DriverServiceName);
     ZW_UNLOAD_DRIVER = "ZwUnloadDriver"(DriverServiceName);
 
+    IO_WMI_REGISTRATION_CONTROL = "IoWMIRegistrationControl"(DeviceObject, Action);
     IO_CREATE_DEVICE = "IoCreateDevice"(DriverObject, DeviceExtensionSize, DeviceName, DeviceType, DeviceCharacteristics, Exclusive);
     IO_DELETE_DEVICE = "IoDeleteDevice"(DeviceObject);
     IO_CREATE_SYMBOLIC_LINK = "IoCreateSymbolicLink"(SymbolicLinkName, DeviceName);

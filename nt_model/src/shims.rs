@@ -10,6 +10,7 @@ pub(crate) mod debug;
 pub(crate) mod etw;
 pub(crate) mod interrupt;
 pub(crate) mod io;
+pub(crate) mod lists;
 pub(crate) mod memory;
 pub(crate) mod pool;
 pub(crate) mod process;
@@ -35,6 +36,7 @@ pub(crate) static TABLES: &[&[ShimEntry]] = &[
     etw::ETW,
     interrupt::INTERRUPT,
     io::IO,
+    lists::LISTS,
     memory::MEMORY,
     pool::POOL,
     process::PROCESS,

@@ -19,7 +19,7 @@ use crate::arch;
 use crate::cpu::{self, HeldLock};
 use crate::kernel::Machine;
 use crate::records::{LockQueueHandle, SpinLockWord};
-use crate::routines::{self, DISPATCH_LEVEL, Routine};
+use crate::routines::{self, DISPATCH_LEVEL, HIGH_LEVEL, Routine};
 use crate::rules::Details;
 use crate::rules_nt::{
     NT_IRQL_LOWER_LOCKED, NT_SPIN_KIND, NT_SPIN_NOT_OWNED, NT_SPIN_OLD_IRQL, NT_SPIN_ORDER, NT_SPIN_RECURSIVE,
@@ -91,6 +91,20 @@ impl Machine {
     pub fn release_spin_lock_from_dpc(&self, word: &SpinLockWord) {
         let _service = self.service(&routines::KE_RELEASE_SPIN_LOCK_FROM_DPC_LEVEL, [key(word) as u64]);
         self.drop_word(word);
+    }
+
+    /// Does `work` with `word` taken and interrupts off: what `ExInterlockedInsertHeadList` and its kin are made of.
+    ///
+    /// IRQL: any.
+    pub(crate) fn with_interrupts_off<T>(&self, word: &SpinLockWord, work: impl FnOnce() -> T) -> T {
+        let old = cpu::with(|cpu| cpu.irql.replace(HIGH_LEVEL));
+        self.take_word(word);
+        let result = work();
+        self.drop_word(word);
+        if old < HIGH_LEVEL {
+            self.set_irql(old);
+        }
+        result
     }
 
     /// Takes `word` if it is free.

@@ -1,8 +1,9 @@
-//! Printing.
+//! Printing, into the log and into buffers, and the debugger that is not there.
 
 use crate::debug_print;
 use crate::records::status::{self, NtStatus};
 use crate::routines;
+use crate::rules_nt::NT_EXCEPTION;
 use crate::shim::{self, In, VaList, variadic_shims};
 use crate::shims;
 
@@ -34,6 +35,18 @@ variadic_shims! {
         let text = debug_print::format_message(&shim::read_c_string(format.address()), &mut arguments);
         print_to(buffer, text.len() + 1, &text)
     }
+
+    fn SnWPrintf = "_snwprintf"(_m, buffer: usize, count: usize, format: In<u16>; arguments from "r9" at 32) -> i32 {
+        let mut arguments = arguments;
+        let text = debug_print::format_wide(&shim::read_wide_string(format.address()), &mut arguments);
+        print_wide_to(buffer, count, &text)
+    }
+
+    // Nobody is there to type an answer.
+    fn DbgPrompt = "DbgPrompt"(m, prompt: In<u8>, _response: usize; _arguments from "r8" at 24) -> u32 {
+        m.debug_print(&String::from_utf8_lossy(&shim::read_c_string(prompt.address())));
+        0
+    }
 }
 
 shims! {
@@ -54,6 +67,29 @@ shims! {
         status::SUCCESS
     }
 
+    fn VsnPrintf = "_vsnprintf"(_m, buffer: usize, count: usize, format: In<u8>, arguments: In<u64>) -> i32 {
+        let mut arguments = VaList::from_in(arguments);
+        print_to(buffer, count, &debug_print::format_message(&shim::read_c_string(format.address()), &mut arguments))
+    }
+
+    fn VsnWPrintf = "_vsnwprintf"(_m, buffer: usize, count: usize, format: In<u16>, arguments: In<u64>) -> i32 {
+        let mut arguments = VaList::from_in(arguments);
+        let text = debug_print::format_wide(&shim::read_wide_string(format.address()), &mut arguments);
+        print_wide_to(buffer, count, &text)
+    }
+
+    // The machine has no kernel debugger, so that a break point is an exception which nobody handles.
+    fn DbgBreakPoint(m) {
+        m.fatal(&NT_EXCEPTION, "DbgBreakPoint, and no kernel debugger is there");
+    }
+
+    fn DbgBreakPointWithStatus(m, status: u32) {
+        m.fatal(&NT_EXCEPTION, format!("DbgBreakPointWithStatus({status:#x}), and no kernel debugger is there"));
+    }
+
+    fn KdRefreshDebuggerNotPresent(_m) -> u8 {
+        1
+    }
 }
 
 /// As `_snprintf` does: a terminator only where there is room, -1 when the text was cut.
@@ -63,6 +99,19 @@ fn print_to(buffer: usize, count: usize, text: &[u8]) -> i32 {
     if bytes.len() < count {
         bytes.push(0);
     }
+    shim::write_bytes(buffer, &bytes);
+    // CAST: formatted texts are short.
+    if fits { text.len() as i32 } else { -1 }
+}
+
+/// As `_snwprintf` does; `count` is in characters.
+fn print_wide_to(buffer: usize, count: usize, text: &[u16]) -> i32 {
+    let fits = text.len() <= count;
+    let mut units = text[..text.len().min(count)].to_vec();
+    if units.len() < count {
+        units.push(0);
+    }
+    let bytes: Vec<u8> = units.into_iter().flat_map(u16::to_le_bytes).collect();
     shim::write_bytes(buffer, &bytes);
     // CAST: formatted texts are short.
     if fits { text.len() as i32 } else { -1 }

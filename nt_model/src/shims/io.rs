@@ -2,6 +2,7 @@
 
 use crate::records::{UnicodeString, status, status::NtStatus};
 use crate::records_io::IRP;
+use crate::routines;
 use crate::rules::Details;
 use crate::rules_nt::NT_UNICODE_STRING;
 use crate::shim::{In, Out};
@@ -90,6 +91,12 @@ shims! {
 
     fn IoFreeIrp(m, irp: usize) {
         m.free_irp(irp);
+    }
+
+    // Nobody collects data of drivers by WMI, nor do traces of WPP's older form go anywhere.
+    fn IoWMIRegistrationControl(m, device: usize, action: u32) -> NtStatus {
+        let _service = m.service(&routines::IO_WMI_REGISTRATION_CONTROL, [device as u64, action.into()]);
+        status::SUCCESS
     }
 
     fn IofCallDriver(m, device: usize, irp: usize) -> NtStatus {

@@ -180,6 +180,23 @@ shims! {
         shim::out_from_address(string.address()).set(empty);
     }
 
+    fn RtlIntegerToUnicodeString(m, value: u32, base: u32, target: In<UnicodeString>) -> NtStatus {
+        let _service = m.service(&routines::RTL_INTEGER_TO_UNICODE_STRING, [value.into(), base.into()]);
+        let text = match base {
+            0 | 10 => value.to_string(),
+            2 => format!("{value:b}"),
+            8 => format!("{value:o}"),
+            16 => format!("{value:X}"),
+            _ => return status::INVALID_PARAMETER,
+        };
+        let units: Vec<u16> = text.encode_utf16().collect();
+        if 2 * units.len() > usize::from(target.get().maximum_length) {
+            return status::BUFFER_OVERFLOW;
+        }
+        store(target, &units);
+        status::SUCCESS
+    }
+
     // RTL_OSVERSIONINFOW: size, major, minor, build, platform, service pack text. Windows 11 24H2.
     fn RtlGetVersion(m, information: In<u32>) -> NtStatus {
         let _service = m.service(&routines::RTL_GET_VERSION, [information.address() as u64]);

@@ -53,6 +53,80 @@ fn every_name_is_there_once() {
     assert!(names.len() > 230, "{}", names.len());
 }
 
+#[test]
+fn interlocked_lists() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let lock = 0_u64;
+    let mut entries = [[0_usize; 2]; 4];
+    let places: [usize; 4] = core::array::from_fn(|index| at(&entries[index]));
+    let [head, first, second, third] = places;
+    entries[0] = [head, head];
+    let lock = at(&lock);
+    let entries = std::hint::black_box(&mut entries);
+    let _ = entries;
+    for irql in [0, crate::routines::DISPATCH_LEVEL, crate::routines::MAX_DEVICE_LEVEL] {
+        let old = kernel.raise_irql(irql);
+        assert_eq!(call("ExInterlockedInsertTailList", [head, second, lock]), 0, "the list was empty");
+        assert_eq!(call("ExInterlockedInsertHeadList", [head, first, lock]), second);
+        assert_eq!(call("ExInterlockedInsertTailList", [head, third, lock]), second);
+        for entry in [first, second, third, 0] {
+            assert_eq!(call("ExInterlockedRemoveHeadList", [head, lock]), entry);
+        }
+        assert_eq!(kernel.irql(), irql);
+        kernel.lower_irql(old);
+    }
+    crate::shim::write_bytes(head, &[0; 16]);
+    assert_eq!(call("ExInterlockedPushEntryList", [head, first, lock]), 0);
+    assert_eq!(call("ExInterlockedPushEntryList", [head, second, lock]), first);
+    for entry in [second, first, 0] {
+        assert_eq!(call("ExInterlockedPopEntryList", [head, lock]), entry);
+    }
+    assert_eq!(kernel.rules.violations().len(), 0);
+}
+
+#[test]
+fn texts_in_buffers() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let mut buffer = [0xFFFF_u16; 6];
+    let format = wide("%d %s");
+    let text = wide("ab");
+    let fitting = [42, at(&*text)];
+    let print = |buffer: &mut [u16], words: &[usize]| {
+        // CAST: an `int`.
+        call("_vsnwprintf", [at_mut(buffer), buffer.len(), at(&*format), at(words)]) as i32
+    };
+    assert_eq!(print(&mut buffer, &fitting), 5);
+    assert_eq!(buffer[..], wide("42 ab")[..]);
+    let (long, mut buffer) = (wide("abcdef"), [0xFFFF_u16; 6]);
+    assert_eq!(print(&mut buffer, &[42, at(&*long)]), -1);
+    assert_eq!(String::from_utf16_lossy(&buffer), "42 abc", "cut, and without a terminator");
+    let mut narrow = [0xFF_u8; 8];
+    let count = narrow.len();
+    let words = [7_usize];
+    assert_eq!(call("_vsnprintf", [at_mut(&mut narrow), count, at(b"%03u\0"), at(&words)]), 3);
+    assert_eq!(&narrow[..4], b"007\0");
+    let mut units = [0_u16; 5];
+    let mut target = empty(&mut units);
+    let place = at_mut(&mut target);
+    assert_eq!(status_of("RtlIntegerToUnicodeString", [0xBEEF, 16, place]), status::SUCCESS);
+    assert_eq!(String::from_utf16_lossy(&target.units()), "BEEF");
+    assert_eq!(status_of("RtlIntegerToUnicodeString", [0xBEEF, 2, place]), status::BUFFER_OVERFLOW);
+    assert_eq!(status_of("RtlIntegerToUnicodeString", [0xBEEF, 7, place]), status::INVALID_PARAMETER);
+    assert_eq!(kernel.rules.violations().len(), 0);
+}
+
+#[test]
+fn a_break_point_without_a_debugger_stops_the_machine() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    assert_eq!(call("KdRefreshDebuggerNotPresent", []) & 0xFF, 1);
+    let entered = kernel.call_driver("DxgkDdiTest", || call("DbgBreakPoint", []));
+    assert!(entered.is_err() && kernel.rules.is_stopped());
+    assert_eq!(kernel.rules.violations()[0].rule.name, crate::rules_nt::NT_EXCEPTION.name);
+}
+
 /// A shim that Windows does not export would hide a missing function of the driver's import library.
 #[test]
 fn every_shim_stands_for_an_export_of_windows() {
