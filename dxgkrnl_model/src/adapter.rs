@@ -8,6 +8,7 @@ mod calls;
 pub(crate) mod caps;
 pub mod compute;
 mod cross;
+mod display_only;
 mod every_slot;
 mod first;
 pub(crate) mod judge;

@@ -4,7 +4,12 @@
 //! one of two internal control codes, each of which answers with the function's address. A native driver is given the
 //! address.
 //!
-//! Source: DDI page DxgkInitialize; the handshake is not documented (`docs/decisions/0001-cross-build.md`).
+//! A display-only driver has a request of its own, which answers with the address of
+//! `DxgkInitializeDisplayOnlyDriver`, and a table of its own, whose functions are all in the other table, too.
+//!
+//! Source: DDI pages DxgkInitialize and DxgkInitializeDisplayOnlyDriver; the handshake is not documented
+//! (`docs/decisions/0001-cross-build.md`), and the request of display-only drivers is the one that such a driver's image
+//! was seen to send.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,8 +17,13 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use nt_model::io::Driver as NtDriver;
 use nt_model::{Image, In, LoadError, LoadOptions, shims};
-use wddm_abi::slots::{DRIVER_INITIALIZATION_DATA_SIZES, DRIVER_INITIALIZATION_DATA_SLOTS};
-use wddm_abi::{DEVICE_OBJECT, DRIVER_INITIALIZATION_DATA, DRIVER_OBJECT, DXGK_WDDMVERSION, NTSTATUS, Plain, ntstatus};
+use wddm_abi::slots::{
+    DRIVER_INITIALIZATION_DATA_SIZES, DRIVER_INITIALIZATION_DATA_SLOTS, KMDDOD_INITIALIZATION_DATA_SLOTS,
+};
+use wddm_abi::{
+    DEVICE_OBJECT, DRIVER_INITIALIZATION_DATA, DRIVER_OBJECT, DXGK_WDDMVERSION, KMDDOD_INITIALIZATION_DATA, NTSTATUS,
+    Plain, ntstatus,
+};
 
 use crate::adapter::Adapter;
 use crate::ddi;
@@ -27,6 +37,8 @@ use crate::sync::{Lock, Rank};
 /// Windows 8 and later. Source: public filter drivers; no Microsoft document.
 const OLDER_REQUEST: u32 = 0x0023_003F;
 const NEWER_REQUEST: u32 = 0x0023_0047;
+/// The same for a display-only driver.
+const DISPLAY_ONLY_REQUEST: u32 = 0x0023_0043;
 /// `DRIVER_INITIALIZATION_DATA.Version` of WDDM 2.0, from which on [`Requests::OlderForOldTables`] refuses.
 const WDDM_2_0: u32 = wddm_abi::DXGKDDI_INTERFACE_VERSION_WDDM2_0;
 /// `IRP_MJ_INTERNAL_DEVICE_CONTROL`.
@@ -53,6 +65,15 @@ impl NativeStart {
     /// `DxgkInitialize`. The table is copied.
     pub fn initialize(&self, table: &DRIVER_INITIALIZATION_DATA) -> NTSTATUS {
         let status = initialize_here(self.driver_object, table.as_bytes());
+        if status.is_success() {
+            set_unload(self.driver_object);
+        }
+        status
+    }
+
+    /// `DxgkInitializeDisplayOnlyDriver`. The table is copied.
+    pub fn initialize_display_only(&self, table: &KMDDOD_INITIALIZATION_DATA) -> NTSTATUS {
+        let status = initialize_display_only_here(self.driver_object, table.as_bytes());
         if status.is_success() {
             set_unload(self.driver_object);
         }
@@ -126,6 +147,7 @@ pub struct LoadedDriver {
     table: Lock<Option<DRIVER_INITIALIZATION_DATA>>,
     fixed: std::sync::OnceLock<DRIVER_INITIALIZATION_DATA>,
     initialized: AtomicBool,
+    display_only: AtomicBool,
     initialize_status: AtomicI32,
     image: Option<Arc<Image>>,
 }
@@ -159,7 +181,12 @@ impl LoadedDriver {
         self.table().Version
     }
 
-    /// The table.
+    /// Returns whether it called `DxgkInitializeDisplayOnlyDriver`.
+    pub fn is_display_only(&self) -> bool {
+        self.display_only.load(Ordering::Acquire)
+    }
+
+    /// The table. Of a display-only driver: its functions, in their places in this table.
     ///
     /// # Panics
     /// Before [`load`] has returned it: a mistake of this crate.
@@ -261,7 +288,10 @@ pub(crate) fn load(shared: &Arc<Shared>, driver: &Driver) -> Result<Arc<LoadedDr
     let table = loaded.table.lock().take();
     match table {
         Some(mut table) => {
-            judge_places(shared, &loaded, &table);
+            // How much of a display-only driver's table an older kit has is not known.
+            if !loaded.is_display_only() {
+                judge_places(shared, &loaded, &table);
+            }
             decorators.iter().rev().for_each(|decorate| decorate(&mut table));
             let _ = loaded.fixed.set(table);
             Ok(loaded)
@@ -278,6 +308,7 @@ fn new_driver(shared: &Arc<Shared>, name: &str, object: usize, image: Option<Arc
         table: Lock::new(Rank::Log, None),
         fixed: std::sync::OnceLock::new(),
         initialized: AtomicBool::new(false),
+        display_only: AtomicBool::new(false),
         initialize_status: AtomicI32::new(0),
         image,
     });
@@ -443,6 +474,7 @@ pub(crate) fn register(shared: &Arc<Shared>) {
         let function = match request.code {
             OLDER_REQUEST => older,
             NEWER_REQUEST => newer,
+            DISPLAY_ONLY_REQUEST => Some("DxgkInitializeDisplayOnlyDriver"),
             _ => None,
         };
         match function {
@@ -485,6 +517,17 @@ shims! {
         status
     }
 
+    fn DxgkInitializeDisplayOnlyDriver(
+        _machine, driver_object: usize, _registry_path: usize, table: In<[u8; 8]>,
+    ) -> NTSTATUS {
+        let bytes = crate::raw::bytes_at(table.address(), size_of::<KMDDOD_INITIALIZATION_DATA>());
+        let status = initialize_display_only_here(driver_object, &bytes);
+        if status.is_success() {
+            set_unload(driver_object);
+        }
+        status
+    }
+
     fn DxgkDriverUnload(machine, driver_object: usize) {
         let Some(shared) = crate::os::shared_of(machine) else { return };
         if let Some(driver) = shared.driver_by_object(driver_object) {
@@ -497,6 +540,22 @@ shims! {
 fn set_unload(driver_object: usize) {
     let driver_unload = core::mem::offset_of!(nt_model::records_io::DriverObject, driver_unload);
     crate::raw::store(driver_object + driver_unload, shims_address("DxgkDriverUnload") as u64);
+}
+
+/// `DxgkInitializeDisplayOnlyDriver`, for the machine that the calling thread is in.
+fn initialize_display_only_here(driver_object: usize, bytes: &[u8]) -> NTSTATUS {
+    let mut table = DRIVER_INITIALIZATION_DATA::zeroed();
+    for slot in KMDDOD_INITIALIZATION_DATA_SLOTS {
+        let place = DRIVER_INITIALIZATION_DATA_SLOTS.iter().find(|other| other.member == slot.member);
+        let (Some(place), Some(word)) = (place, bytes.get(slot.offset..slot.offset + 8)) else { continue };
+        table.as_bytes_mut()[place.offset..place.offset + 8].copy_from_slice(word);
+    }
+    let status = initialize_here(driver_object, table.as_bytes());
+    let shared = nt_model::Machine::with_current(|machine| machine.and_then(crate::os::shared_of));
+    if let Some(driver) = shared.and_then(|shared| shared.loading_driver(driver_object)) {
+        driver.display_only.store(true, Ordering::Release);
+    }
+    status
 }
 
 /// `DxgkInitialize`, for the machine that the calling thread is in.

@@ -10,6 +10,7 @@ mod monitored;
 mod mutants;
 mod named;
 mod once;
+mod recorded;
 mod roots;
 mod storage;
 mod tour;

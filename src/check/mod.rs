@@ -136,6 +136,7 @@ pub fn check(name: &str, bytes: Vec<u8>, terms: &Terms<'_>, say: &dyn Fn(&str)) 
     terms.windows.apply(&mut personality);
     let os = Os::boot(personality).context("the start transcript is not understood")?;
     dump::watch(&os);
+    let given = name;
     // The service of this project's driver has one name, whatever the file's is.
     let (name, config) = if is_ours(&bytes) {
         setting::set_service(&os, terms.settings);
@@ -148,7 +149,7 @@ pub fn check(name: &str, bytes: Vec<u8>, terms: &Terms<'_>, say: &dyn Fn(&str)) 
     let missing: Vec<_> = missing.iter().map(|import| services::with_purpose(import)).collect();
     missing.iter().for_each(|import| say(&format!("the model lacks {import}")));
     let run = run::play(os, Driver::Image(name.to_owned(), bytes), config, terms.deadline)
-        .map_err(|error| anyhow::Error::new(error).context(format!("{name} cannot be loaded")))?;
+        .map_err(|error| anyhow::Error::new(error).context(format!("{given} cannot be loaded")))?;
     let (os, seen) = (run.os(), run.seen());
     let report = os.report();
     let violations = os.kernel().rules.violations();

@@ -63,6 +63,8 @@ pub(super) enum Gap {
     Imports(usize),
     /// The driver did not load, and why.
     Load(String),
+    /// The driver is a display-only one.
+    DisplayOnly,
     /// The driver refused its start.
     Start {
         /// The function or query.
@@ -77,6 +79,9 @@ impl Gap {
         match self {
             Self::Imports(count) => format!("it imports {count} services that the model does not know"),
             Self::Load(why) => format!("it does not load: {why}"),
+            Self::DisplayOnly => "it is a display-only driver, by its handshake: it is started and stopped, and its \
+                displays, modes and presents are not judged"
+                .to_owned(),
             Self::Start { step, status } => {
                 format!("it refuses its start, perhaps for hardware that the model lacks: {step} returned {status:?}")
             }

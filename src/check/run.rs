@@ -112,6 +112,9 @@ fn live(run: &Run, driver: &Driver, config: AdapterConfig) -> Result<(), LoadErr
                 seen.start(&adapter);
                 seen.adapter = Some(adapter.clone());
             }
+            if driver.is_display_only() {
+                run.seen().gaps.push(Gap::DisplayOnly);
+            }
             match started {
                 Ok(()) => exercise(run, &adapter),
                 Err(error) => {

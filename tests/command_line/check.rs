@@ -26,6 +26,13 @@ fn a_damaged_driver_is_a_sentence() {
     let mut other = driver.clone();
     other[pe + 4..pe + 6].copy_from_slice(&0xAA64_u16.to_le_bytes());
     refused(&check(&other), "cannot be loaded");
+    // The file is called what it was given as, whatever its version resource says.
+    let mut directory = driver.clone();
+    let imports = pe + 24 + 112 + 8;
+    directory[imports..imports + 4].copy_from_slice(&0x7FFF_0000_u32.to_le_bytes());
+    let output = check(&directory);
+    refused(&output, "cannot be loaded: bad header field: data directory 1");
+    assert!(!text(&output.stderr).contains("fencepost.sys"), "{}", text(&output.stderr));
     let name = b"KeInitializeEvent";
     let at = driver.windows(name.len()).position(|w| w == name).expect("the import");
     let mut unknown = driver.clone();

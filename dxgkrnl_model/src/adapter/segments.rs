@@ -8,7 +8,7 @@ use wddm_abi::{
 use super::Adapter;
 use super::caps::{Caps, Segment};
 use super::query::{Buffer, Query};
-use crate::rules::start::{QAI_REQUIRED, SEGMENT_PROBE, SEGMENT_STRIDE};
+use crate::rules::start::{QAI_OVERRUN, QAI_REQUIRED, SEGMENT_PROBE, SEGMENT_STRIDE};
 
 /// Size of a descriptor, and their distance on a system whose headers are the driver's.
 const SIZE: usize = size_of::<DXGK_SEGMENTDESCRIPTOR4>();
@@ -90,11 +90,12 @@ impl Adapter {
             let start = index * STRIDE;
             !untouched(start + SIZE..start + STRIDE) || untouched(start..start + SIZE)
         });
-        self.rules().check(&SEGMENT_STRIDE, wrong.is_none() && descriptors.overrun().is_none(), || {
-            match (wrong, descriptors.overrun()) {
-                (Some(index), _) => format!("descriptor {index} is not {STRIDE} bytes behind the one before it"),
-                (None, at) => format!("bytes behind the last descriptor were written, at {at:?}"),
-            }
+        self.rules().check(&SEGMENT_STRIDE, wrong.is_none(), || {
+            format!("descriptor {} is not {STRIDE} bytes behind the one before it", wrong.unwrap_or_default())
+        });
+        let overrun = descriptors.overrun();
+        self.rules().check(&QAI_OVERRUN, overrun.is_none(), || {
+            format!("bytes behind the last segment descriptor were written, at {overrun:?}")
         });
     }
 }

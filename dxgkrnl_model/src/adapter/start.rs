@@ -50,6 +50,9 @@ pub enum StartError {
         /// Physical adapters that are there.
         there: u32,
     },
+    /// The driver is a display-only one, whose device has been started and stopped: the model has no displays.
+    #[error("a display-only driver, which the model starts and stops, and does not use")]
+    DisplayOnly,
     /// It is started or being started already, or its driver is gone.
     #[error("the adapter is {0:?}")]
     State(AdapterState),
@@ -65,6 +68,7 @@ impl StartError {
             Self::Driver { status, .. } => *status,
             Self::Refused { rule } if rule.name == "DXG-VERSION-AGREES" => ntstatus::STATUS_REVISION_MISMATCH,
             Self::Refused { .. } | Self::Links { .. } => ntstatus::STATUS_UNSUCCESSFUL,
+            Self::DisplayOnly => ntstatus::STATUS_NOT_SUPPORTED,
             Self::State(_) => ntstatus::STATUS_INVALID_DEVICE_STATE,
             Self::Stopped => ntstatus::STATUS_SYSTEM_SHUTDOWN,
         }
@@ -85,7 +89,8 @@ impl Adapter {
         self.clear_transcript();
         let mut caps = Caps::default();
         let was_added = self.state() == AdapterState::Stopped;
-        let steps = self.shared().start_steps();
+        let display_only = self.driver().is_display_only();
+        let steps = if display_only { super::display_only::steps() } else { self.shared().start_steps() };
         let result = steps.iter().try_for_each(|step| {
             if self.rules().is_stopped() {
                 return Err(StartError::Stopped);
@@ -95,6 +100,7 @@ impl Adapter {
                 step => self.step(step, &mut caps),
             }
         });
+        let result = if display_only { result.and(Err(StartError::DisplayOnly)) } else { result };
         match result {
             Ok(()) => {
                 self.set_state(AdapterState::Started);
@@ -193,7 +199,9 @@ impl Adapter {
         // The table was the driver's to copy during the call.
         drop(interface);
         self.note("StartDevice", format!("{status:?}, {} sources, {} children", caps.sources, caps.children));
-        let excused = self.personality().faults != crate::personality::FaultPlan::default();
+        // A display-only driver may look for a display.
+        let excused =
+            self.driver().is_display_only() || self.personality().faults != crate::personality::FaultPlan::default();
         if !excused {
             self.rules().check(&START_STATUS, ddi::succeeded(status), || format!("{status:?}"));
         }

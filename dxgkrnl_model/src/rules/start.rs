@@ -84,8 +84,9 @@ rules! {
     }
     /// `DxgkDdiQueryAdapterInfo` must not write beyond its buffer.
     QAI_OVERRUN = "DXG-QAI-OVERRUN" {
-        title: "DxgkDdiQueryAdapterInfo writes inside OutputDataSize only",
-        source: "DDI page DXGKARG_QUERYADAPTERINFO, OutputDataSize (an older system's DXGK_DRIVERCAPS is shorter)",
+        title: "DxgkDdiQueryAdapterInfo writes inside OutputDataSize only, and not behind the last segment",
+        source: "DDI page DXGKARG_QUERYADAPTERINFO, OutputDataSize (an older system's DXGK_DRIVERCAPS is shorter); DDI \
+            page DXGK_QUERYSEGMENTOUT4",
         bugcheck: none,
         fix: "zero the buffer and copy min(OutputDataSize, sizeof) bytes",
     }
@@ -135,9 +136,10 @@ rules! {
     }
     /// The second.
     SEGMENT_STRIDE = "DXG-SEGMENT-STRIDE" {
-        title: "segment descriptors are written SegmentDescriptorStride bytes apart and none beyond the count",
-        source: "DDI page DXGK_QUERYSEGMENTOUT4",
+        title: "segment descriptors are written SegmentDescriptorStride bytes apart",
+        source: "DDI page DXGK_QUERYSEGMENTOUT4; a driver that advances by sizeof was seen to start on 26100",
         bugcheck: none,
+        severity: warning,
         fix: "advance pSegmentDescriptor by SegmentDescriptorStride, not by sizeof",
     }
     /// Node metadata.

@@ -34,7 +34,7 @@ fn engine(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> Option<u32> {
 /// Answers DxgkDdiQueryAdapterInfo.
 pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
     use DXGK_QUERYADAPTERINFOTYPE as Type;
-    let version = DXGK_WDDMVERSION::DXGKDDI_WDDMv3_2;
+    let (_, version) = toy.options.version;
     match arguments.Type {
         Type::DXGKQAITYPE_UMDRIVERPRIVATE => {
             if toy.is("qai-private") && arguments.pInputData == arguments.pOutputData {
@@ -100,7 +100,8 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
                 _ => 2,
             };
             caps.PagingNodeIndex = if toy.is("caps-paging-node") { 2 } else { 1 };
-            caps.Flags.set_GpuMmuSupported(!toy.options.io_mmu && !toy.is("caps-physical-flags"));
+            let gpu_mmu = !toy.options.io_mmu && !toy.options.physical;
+            caps.Flags.set_GpuMmuSupported(gpu_mmu && !toy.is("caps-physical-flags"));
             caps.Flags.set_IoMmuSupported(toy.options.io_mmu || toy.is("caps-virtual"));
             if !toy.is("caps-adapter-handle") {
                 caps.DxgkPhysicalAdapterHandle = toy.device_handle();
@@ -134,7 +135,7 @@ fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
     caps.HighestAcceptableAddress.QuadPart = -1;
     caps.SupportSurpriseRemoval = 1;
     caps.SupportSurpriseRemovalInHibernation = u8::from(!toy.is("surprise-caps"));
-    caps.WDDMVersion = DXGK_WDDMVERSION::DXGKDDI_WDDMv3_2;
+    caps.WDDMVersion = toy.options.version.1;
     let (_, _, native) = *toy.features.lock().unwrap_or_else(|error| error.into_inner());
     let compute_only = toy.options.compute_only;
     caps.MiscCaps.set_ComputeOnly(compute_only);
@@ -159,9 +160,9 @@ fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
     }
     let memory = &mut caps.MemoryManagementCaps;
     memory.PagingNode = 1;
-    memory.set_GpuMmuSupported(!toy.options.io_mmu);
+    memory.set_GpuMmuSupported(!toy.options.io_mmu && !toy.options.physical);
     memory.set_IoMmuSupported(toy.options.io_mmu || toy.is("caps-virtual"));
-    memory.set_VirtualAddressingSupported(true);
+    memory.set_VirtualAddressingSupported(!toy.options.physical);
     memory.set_CrossAdapterResourceScanout(toy.is("caps-cross-adapter"));
     memory.set_NonCpuVisiblePrimary(toy.is("compute-caps-primary"));
     if toy.is("caps-internal-range") {
@@ -215,6 +216,10 @@ fn segments(toy: &Toy, out: &mut DXGK_QUERYSEGMENTOUT4) -> NTSTATUS {
         // SAFETY: Dxgkrnl gave room for three descriptors at its stride.
         let at = unsafe { out.pSegmentDescriptor.add(index * stride) };
         *argument(at.cast::<DXGK_SEGMENTDESCRIPTOR4>()) = descriptor;
+    }
+    if toy.is("segment-overrun") {
+        // SAFETY: none: this mutant writes behind the last descriptor, where the model watches.
+        unsafe { out.pSegmentDescriptor.add(3 * stride).write(0) };
     }
     STATUS_SUCCESS
 }

@@ -1,12 +1,18 @@
 //! What can be chosen about a toy.
 
-use wddm_abi::DXGK_PAGETABLEUPDATEMODE;
+use wddm_abi::{DXGK_PAGETABLEUPDATEMODE, DXGK_WDDMVERSION, DXGKDDI_INTERFACE_VERSION_WDDM3_2};
 
 /// How this instance is built.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
     /// What it does wrong, or nothing.
     pub mutant: &'static str,
+    /// `DRIVER_INITIALIZATION_DATA.Version`, and the version that goes with it.
+    pub version: (u32, DXGK_WDDMVERSION),
+    /// Has no GPU virtual addresses: neither GpuMmu nor IoMmu.
+    pub physical: bool,
+    /// Calls DxgkInitializeDisplayOnlyDriver.
+    pub display_only: bool,
     /// How page tables are updated.
     pub update_mode: DXGK_PAGETABLEUPDATEMODE,
     /// Name queues instead of fences in native fence interrupts.
@@ -90,6 +96,9 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             mutant: "",
+            version: (DXGKDDI_INTERFACE_VERSION_WDDM3_2, DXGK_WDDMVERSION::DXGKDDI_WDDMv3_2),
+            physical: false,
+            display_only: false,
             update_mode: DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_PHYSICAL,
             optimized: false,
             power_component: false,

@@ -239,7 +239,7 @@ win_extern! {
             name = [u16::from(b'x'); 32];
         }
         metadata.FriendlyName = name;
-        metadata.GpuMmuSupported = (!toy.options.io_mmu).into();
+        metadata.GpuMmuSupported = (!toy.options.io_mmu && !toy.options.physical).into();
         metadata.IoMmuSupported = toy.options.io_mmu.into();
         let (scheduling, user_mode, _) = *toy.features.lock().unwrap_or_else(|error| error.into_inner());
         let mut flags = metadata.Flags;

@@ -2,7 +2,7 @@
 
 use dxgkrnl_model::driver::NativeStart;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
-use wddm_abi::{DRIVER_INITIALIZATION_DATA, DXGKDDI_INTERFACE_VERSION_WDDM3_2, NTSTATUS};
+use wddm_abi::{DRIVER_INITIALIZATION_DATA, KMDDOD_INITIALIZATION_DATA, NTSTATUS};
 
 use super::{LOADING, Options, doorbell, idle, memory, queue, reset, scheduling, start};
 
@@ -13,6 +13,9 @@ pub fn entry(start: &NativeStart, options: Options) -> NTSTATUS {
         return STATUS_SUCCESS;
     }
     let mut table = table(options);
+    if options.display_only {
+        return start.initialize_display_only(&display_only(&table));
+    }
     if matches!(options.mutant, "init-version" | "entry-hides-failure") {
         table.Version = 0x9999;
     }
@@ -33,7 +36,7 @@ pub fn entry(start: &NativeStart, options: Options) -> NTSTATUS {
 
 fn table(options: Options) -> DRIVER_INITIALIZATION_DATA {
     let mut table = DRIVER_INITIALIZATION_DATA::zeroed();
-    table.Version = DXGKDDI_INTERFACE_VERSION_WDDM3_2;
+    table.Version = options.version.0;
     if options.engines > 1 {
         start::fill_linked(&mut table);
     }
@@ -70,4 +73,20 @@ fn table(options: Options) -> DRIVER_INITIALIZATION_DATA {
         table.DxgkDdiPresent = None;
     }
     table
+}
+
+/// What a display-only driver registers of these functions.
+fn display_only(table: &DRIVER_INITIALIZATION_DATA) -> KMDDOD_INITIALIZATION_DATA {
+    let mut own = KMDDOD_INITIALIZATION_DATA::zeroed();
+    own.Version = table.Version;
+    own.DxgkDdiAddDevice = table.DxgkDdiAddDevice;
+    own.DxgkDdiStartDevice = table.DxgkDdiStartDevice;
+    own.DxgkDdiStopDevice = table.DxgkDdiStopDevice;
+    own.DxgkDdiRemoveDevice = table.DxgkDdiRemoveDevice;
+    own.DxgkDdiUnload = table.DxgkDdiUnload;
+    own.DxgkDdiInterruptRoutine = table.DxgkDdiInterruptRoutine;
+    own.DxgkDdiDpcRoutine = table.DxgkDdiDpcRoutine;
+    own.DxgkDdiQueryAdapterInfo = table.DxgkDdiQueryAdapterInfo;
+    own.DxgkDdiSetPowerState = table.DxgkDdiSetPowerState;
+    own
 }

@@ -1,0 +1,130 @@
+//! Drivers that answer as some did whose authors wrote down what Windows made of them, 26100 unless another is named:
+//! what started there starts here, and what was refused there is refused.
+//!
+//! Source: logs and notes that authors of render-only and full drivers have published.
+
+use dxgkrnl_model::adapter::{AdapterConfig, StartError};
+use dxgkrnl_model::os::Os;
+use nt_model::Severity;
+use wddm_abi::{
+    DXGK_PAGETABLEUPDATEMODE, DXGK_WDDMVERSION, DXGKDDI_INTERFACE_VERSION_WDDM2_1, KMDDOD_INITIALIZATION_DATA,
+};
+
+use crate::tour::{self, Ended};
+use crate::toy::{Options, Toy};
+
+/// A render-only driver of 2.1: no scheduling in hardware, no native fences, no doorbells.
+fn of_2_1() -> Options {
+    let version = (DXGKDDI_INTERFACE_VERSION_WDDM2_1, DXGK_WDDMVERSION::DXGKDDI_WDDMv2_1);
+    Options { version, ..without_features() }
+}
+
+/// What the recorded drivers of 3.2 did without.
+fn without_features() -> Options {
+    Options { user_mode: false, native_fences: false, ..Options::default() }
+}
+
+/// One that is 3.2, and has no GPU virtual addresses at all.
+fn physical() -> Options {
+    Options { physical: true, ..without_features() }
+}
+
+fn start(options: Options) -> Ended {
+    tour::play(options, tour::windows(), 1, |_, _| Ok(()))
+}
+
+/// It has started, and what was found stops no Windows: no more than these rules, none of them an error.
+#[track_caller]
+fn assert_starts(options: Options, findings: &[&str]) {
+    let ended = start(options);
+    let said: Vec<_> = ended.violations.iter().map(ToString::to_string).collect();
+    assert_eq!(ended.stopped, None, "{said:#?}");
+    let errors = ended.violations.iter().filter(|violation| violation.rule.severity == Severity::Error).count();
+    assert_eq!((ended.broken.as_slice(), errors), (findings, 0), "{said:#?}");
+    assert_eq!(ended.errors, [""; 0]);
+}
+
+/// It has not started, for this rule.
+#[track_caller]
+fn assert_refused(options: Options, rule: &str) {
+    let ended = start(options);
+    let why = ended.stopped.unwrap_or_default();
+    assert!(why.contains(rule) && ended.broken.contains(&rule), "{why}: {:?}", ended.broken);
+}
+
+#[test]
+fn a_driver_of_3_2_without_gpu_virtual_addresses_starts() {
+    assert_starts(physical(), &[]);
+}
+
+#[test]
+fn a_driver_of_2_1_starts() {
+    assert_starts(of_2_1(), &[]);
+}
+
+/// Descriptors `sizeof` bytes apart, where the OS names a stride: that of 26100 is the size.
+#[test]
+fn a_driver_with_strides_of_96_bytes_starts() {
+    assert_starts(Options { mutant: "segment-stride", ..without_features() }, &["DXG-SEGMENT-STRIDE"]);
+}
+
+#[test]
+fn a_driver_that_writes_behind_the_descriptors_is_found() {
+    let ended = start(Options { mutant: "segment-overrun", ..without_features() });
+    assert_eq!(ended.broken, ["DXG-QAI-OVERRUN"]);
+    assert!(ended.violations.iter().all(|violation| violation.rule.severity == Severity::Error));
+}
+
+#[test]
+fn drivers_that_answer_no_more_than_was_asked_of_them_start() {
+    // NUMPOWERCOMPONENTS and PHYSICALADAPTERCAPS were refused on both versions.
+    for options in [physical(), of_2_1(), without_features()] {
+        assert_starts(Options { mutant: "qai-expected", ..options }, &["DXG-QAI-EXPECTED"]);
+        assert_starts(Options { mutant: "qai-expected-physical", ..options }, &["DXG-QAI-EXPECTED"]);
+    }
+}
+
+/// Code 43 with FlipCaps and MaxQueuedFlipOnVSync 0, which was seen of display adapters alone.
+#[test]
+fn a_display_adapter_without_flips_is_refused() {
+    for options in [physical(), of_2_1(), without_features()] {
+        assert_refused(Options { mutant: "caps-flip", ..options }, "DXG-CAPS-FLIP");
+    }
+    assert_starts(Options { mutant: "caps-flip", compute_only: true, ..Options::default() }, &[]);
+}
+
+/// 0xC0000182 from the adapter's start, with a HISTORYBUFFERPRECISION that is none.
+#[test]
+fn a_history_buffer_precision_that_is_none_is_refused() {
+    for options in [physical(), without_features()] {
+        assert_refused(Options { mutant: "caps-history", ..options }, "DXG-CAPS-HISTORY");
+    }
+}
+
+/// 0x10E/0x49: the CPU is to write page tables that lie where it cannot.
+#[test]
+fn page_tables_that_the_cpu_cannot_write_are_refused() {
+    let update_mode = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL;
+    let options = Options { update_mode, two_levels: true, ..without_features() };
+    assert_refused(options, "DXG-MMU-UPDATE-MODE");
+}
+
+#[test]
+fn a_display_only_driver_is_known_by_its_handshake() {
+    let os = Os::boot(tour::windows()).unwrap_or_else(|error| panic!("{error}"));
+    let options = Options { display_only: true, ..without_features() };
+    let driver = os.load_driver(&Toy::driver(options)).unwrap_or_else(|error| panic!("{error}"));
+    assert!(driver.is_display_only());
+    assert!(driver.slots().len() >= 9 && !driver.slots().contains(&"DxgkDdiGetNodeMetadata"), "{:?}", driver.slots());
+    let (adapter, started) = os.try_adapter(&driver, AdapterConfig::default());
+    assert!(matches!(started, Err(StartError::DisplayOnly)), "{started:?}");
+    let steps: Vec<_> = adapter.transcript().into_iter().map(|line| line.step).collect();
+    let first = |step: &str| steps.iter().position(|other| other.starts_with(step));
+    let all = ["AddDevice", "StartDevice", "query DRIVERCAPS", "StopDevice", "RemoveDevice"].map(first);
+    assert!(all.iter().all(Option::is_some) && all.is_sorted(), "{steps:?}");
+    assert_eq!(steps.len(), all.len(), "nothing else is asked: {steps:?}");
+    os.shut_down();
+    let violations: Vec<_> = os.kernel().rules.violations().iter().map(ToString::to_string).collect();
+    assert_eq!(violations, [""; 0]);
+    assert_eq!(size_of::<KMDDOD_INITIALIZATION_DATA>(), 336);
+}
