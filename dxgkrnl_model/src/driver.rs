@@ -8,8 +8,8 @@
 //! `DxgkInitializeDisplayOnlyDriver`, and a table of its own, whose functions are all in the other table, too.
 //!
 //! Source: DDI pages DxgkInitialize and DxgkInitializeDisplayOnlyDriver; the handshake is not documented
-//! (`docs/decisions/0001-cross-build.md`), and the request of display-only drivers is the one that such a driver's image
-//! was seen to send.
+//! (`docs/decisions/0001-cross-build.md`), and the request of display-only drivers is the one that the image of such a
+//! driver was seen to send.
 
 use std::fmt;
 use std::sync::Arc;
