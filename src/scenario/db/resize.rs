@@ -30,6 +30,18 @@ pub(super) const CASES: &[Scenario] = &[
         play: taken_back,
     },
     Scenario {
+        id: "DB-82",
+        title: "a fifth ring is refused while four have work; behind that the queue gets another one",
+        source: RESIZE,
+        play: fifth,
+    },
+    Scenario {
+        id: "DB-83",
+        title: "the newer of two doorbells is destroyed, then the older one: nothing of its ring is executed any more",
+        source: RESIZE,
+        play: both_gone,
+    },
+    Scenario {
         id: "DB-68",
         title: "fp_queue_resize: rings grow and shrink under load, and behind a wait",
         source: RESIZE,
@@ -80,6 +92,63 @@ fn taken_back(stage: &Stage) -> Played {
             old.wait(scene, next)?;
             let word = |at: usize| raw.load(memory.cpu + at);
             same("what the rings have stored", (word(0)?, word(8)?, word(16)?), (1, 0, 3))
+        })?;
+    }
+    Ok(())
+}
+
+/// A queue has four rings at most. What is refused counts for nothing: behind it a doorbell is made as before.
+fn fifth(stage: &Stage) -> Played {
+    for model in super::MODELS {
+        stage.play(Setup::default().setting("DoorbellModel", model), |scene| {
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            let (memory, gate) = (room.memory(scene, 4096)?, raw.native_fence(room.device, 0)?);
+            let first = RingQueue::connected(scene, &room, 0, 4096)?;
+            first.submit_through(&[Encoded::fence_wait(GpuVa(gate.gpu), 1)])?;
+            first.destroy_bell()?;
+            let second = first.resized(scene, 8192)?;
+            second.destroy_bell()?;
+            let third = second.resized(scene, 8192)?;
+            third.destroy_bell()?;
+            let fourth = third.resized(scene, 8192)?;
+            let fifth = room.bell_with(fourth.queue.handle, &first.ring, &first.control, true);
+            denied("a fifth ring", fifth, STATUS_INVALID_PARAMETER)?;
+            let last = fourth.submit_through(&[store(memory.gpu, 1)])?;
+            raw.signal_cpu(room.device, &[(gate.handle, 1)])?;
+            fourth.wait(scene, last)?;
+            same("what the fourth ring has stored", raw.load(memory.cpu)?, 1)?;
+            let next = fourth.resized(scene, 4096)?;
+            fourth.destroy_bell()?;
+            let done = next.submit_through(&[store(memory.gpu, 2)])?;
+            next.wait(scene, done)?;
+            same("what the next ring has stored", raw.load(memory.cpu)?, 2)
+        })?;
+    }
+    Ok(())
+}
+
+/// The older of two doorbells is the queue's last one again when the newer one is gone: with it its ring is over.
+fn both_gone(stage: &Stage) -> Played {
+    for model in super::MODELS {
+        stage.play(Setup::default().setting("DoorbellModel", model), |scene| {
+            let raw = raw(scene)?;
+            let room = Room::new(&raw)?;
+            let (memory, gate) = (room.memory(scene, 4096)?, raw.native_fence(room.device, 0)?);
+            let old = RingQueue::connected(scene, &room, 0, 4096)?;
+            let first = old.submit_through(&[Encoded::fence_wait(GpuVa(gate.gpu), 1)])?;
+            old.submit_through(&[store(memory.gpu, 1)])?;
+            old.resized(scene, 8192)?.destroy_bell()?;
+            old.destroy_bell()?;
+            raw.signal_cpu(room.device, &[(gate.handle, 1)])?;
+            std::thread::park_timeout(Duration::from_millis(20));
+            same("progress", old.progress()?, first - 1)?;
+            let (ring, control) = (room.memory(scene, 4096)?, room.memory(scene, 4096)?);
+            let bell = room.bell(old.queue.handle, &ring, &control)?;
+            let new = old.with(ring, control, bell);
+            let done = new.submit_through(&[store(memory.gpu + 8, 2)])?;
+            new.wait(scene, done)?;
+            same("what the rings have stored", (raw.load(memory.cpu)?, raw.load(memory.cpu + 8)?), (0, 2))
         })?;
     }
     Ok(())
