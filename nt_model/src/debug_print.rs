@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn a_wide_format_takes_wide_strings() {
         let wide: Vec<u16> = "wide\0".encode_utf16().collect();
-        let words = [wide.as_ptr().expose_provenance(), b"narrow\0".as_ptr().expose_provenance()];
+        let words = [wide.as_ptr().expose_provenance(), c"narrow".as_ptr().expose_provenance()];
         let mut slots: Vec<u64> = [words[0], words[1], words[1], 7, 0].map(|word| word as u64).to_vec();
         slots.push(0);
         let mut list = VaList::from_in(pointer(slots.as_ptr().expose_provenance()));
