@@ -219,7 +219,7 @@ fn segments(toy: &Toy, out: &mut DXGK_QUERYSEGMENTOUT4) -> NTSTATUS {
     }
     if toy.is("segment-overrun") {
         // SAFETY: none: this mutant writes behind the last descriptor, where the model watches.
-        unsafe { out.pSegmentDescriptor.add(3 * stride).write(0) };
+        unsafe { out.pSegmentDescriptor.wrapping_add(3 * stride).write(0) };
     }
     STATUS_SUCCESS
 }
