@@ -1,7 +1,7 @@
 //! Linked lists that a spin lock guards for the length of one call.
 //!
-//! Source: wdm.h `ExInterlockedInsertHeadList` and its kin: at any IRQL, and a lock that guards such a list is used with
-//! these routines alone.
+//! Source: wdm.h `ExInterlockedInsertHeadList` and its kin: at any IRQL, and a lock that guards such a list is used
+//! with these routines alone.
 
 use std::sync::atomic::AtomicU64;
 
