@@ -96,7 +96,7 @@ const SPOILT: &[Spoilt] = &[
     Spoilt(COMPUTE, "AddReg        = Fencepost_Parameters\n", "", &["INF-SECTION"]),
     Spoilt(DISPLAY, "ServiceBinary = %13%", "ServiceBinary = %12%", &["INF-DIRID"]),
     // Version and installation.
-    Spoilt(DISPLAY, "FeatureScore = FF", "FeatureScore = E0", &["INF-SCORE"]),
+    Spoilt(DISPLAY, "FeatureScore = F6", "FeatureScore = E0", &["INF-SCORE"]),
     Spoilt(COMPUTE, "FeatureScore = FF\n", "", &["INF-SCORE"]),
     Spoilt(DISPLAY, "Provider    = \"Fencepost\"", "Provider    = \"Microsoft\"", &["INF-PROVIDER"]),
     Spoilt(COMPUTE, "Provider    = %Provider%\n", "", &["INF-PROVIDER"]),
@@ -105,7 +105,7 @@ const SPOILT: &[Spoilt] = &[
     Spoilt(DISPLAY, "PnpLockdown = 1", "PnpLockdown = 1\nPnpLockdown = 1", &["INF-LOCKDOWN"]),
     Spoilt(COMPUTE, "PnpLockdown = 1", "PnpLockdown =", &["INF-LOCKDOWN"]),
     Spoilt(DISPLAY, "PnpLockdown = 1", "PnpLockdown = 1\nDriverPackageType = PlugAndPlay", &["INF-DIRECTIVE"]),
-    Spoilt(DISPLAY, "FeatureScore = FF", "FeatureScore = FF\nInclude = msdv.inf", &["INF-DIRECTIVE"]),
+    Spoilt(DISPLAY, "FeatureScore = F6", "FeatureScore = F6\nInclude = msdv.inf", &["INF-DIRECTIVE"]),
     Spoilt(COMPUTE, "AddReg = Fencepost_Hardware", "AddReg = Fencepost_Hardware\nAddProperty = Fencepost_Hardware", &["INF-DIRECTIVE"]),
     Spoilt(DISPLAY, "CopyFiles    = Fencepost_Files\n", "", &["INF-SECTION"]),
     Spoilt(DISPLAY, "CopyFiles    = Fencepost_Files", "CopyFiles    = @fencepost.sys", &["INF-SECTION"]),
@@ -135,7 +135,7 @@ const SPOILT: &[Spoilt] = &[
     Spoilt(DISPLAY, "Device.Edu  = \"Fencepost software GPU\"", "Device.Edu  = \"Fencepost software GPU\"\nLoop = \"%Loop%\"", &["INF-STRING"]),
     Spoilt(DISPLAY, "[Fencepost_Files]\nfencepost.sys", "[Fencepost_Files]\nx = fencepost.sys", &["INF-DIRID"]),
     Spoilt(DISPLAY, "HKR,, MaxRung", "HKR,, HwSchMode, %REG_DWORD%, 2\nHKR,, MaxRung", &["INF-HKLM"]),
-    Spoilt(DISPLAY, "FeatureScore = FF\n", "FeatureScore = FF\nDelReg = Old\n[Old]\nHKLM, SOFTWARE\\Fencepost\n", &["INF-HKLM"]),
+    Spoilt(DISPLAY, "FeatureScore = F6\n", "FeatureScore = F6\nDelReg = Old\n[Old]\nHKLM, SOFTWARE\\Fencepost\n", &["INF-HKLM"]),
     Spoilt(DISPLAY, "HKR,, MaxRung", "HKLM, SOFTWARE\\Fencepost, MaxRung", &["INF-HKLM"]),
     // Stamped by halves, or otherwise than by inf/version.
     Spoilt(DISPLAY, "[Fencepost.NT$ARCH$.10.0...26100]", "[Fencepost.NTamd64.10.0...26100]", &["INF-SECTION"]),

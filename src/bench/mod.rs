@@ -246,7 +246,7 @@ impl Bed {
             let before = ran();
             pause(LOOK);
             // A fifth of the time: threads that look now and then.
-            if u128::from(ran() - before) * 5 < LOOK.as_nanos() {
+            if u128::from(ran().saturating_sub(before)) * 5 < LOOK.as_nanos() {
                 return;
             }
         }

@@ -72,7 +72,11 @@ pub const RULES: &[Rule] = &[
         "the devices are QEMU's edu function and the experiment, each by its hardware ID alone",
         "article inf-models-section; docs/windows.md, What is needed",
     ),
-    rule(SCORE, "FeatureScore is FF, the worst", "article inf-featurescore-directive"),
+    rule(
+        SCORE,
+        "FeatureScore is F6 in the display form, as of a vendor's WDDM driver, and FF, the worst, in the other",
+        "articles setting-the-driver-feature-score, inf-featurescore-directive (no page has one for accelerators)",
+    ),
     rule(
         FILES,
         "each of the three files is copied once, without flags, and has its place on the disk",

@@ -128,7 +128,6 @@ const BOTH: &[Line] = &[
     line(MODELS, "%Device.Root%", &["Fencepost_Install", r"ROOT\FENCEPOST"], DEVICE),
     line("Fencepost_Install", "CopyFiles", &["Fencepost_Files"], SECTION),
     line("Fencepost_Install", "AddReg", &["Fencepost_Software"], SECTION),
-    line("Fencepost_Install", "FeatureScore", &["FF"], SCORE),
     line("Fencepost_Files", "", &["fencepost.sys"], FILES),
     line("Fencepost_Files", "", &["fencepost_d3d.dll"], FILES),
     line("Fencepost_Files", "", &["fencepost_umd.dll"], FILES),
@@ -154,6 +153,7 @@ const DISPLAY: &[Line] = &[
     line("Version", "Class", &["Display"], CLASS),
     line("Version", "ClassGuid", &["{4D36E968-E325-11CE-BFC1-08002BE10318}"], CLASS),
     line("Version", "CatalogFile", &["fencepost.cat"], CATALOG),
+    line("Fencepost_Install", "FeatureScore", &["F6"], SCORE),
     line("Fencepost_Software", "",
         &["HKR", "", "InstalledDisplayDrivers", MULTI_SZ, "fencepost_d3d", "fencepost_umd"], VALUES),
     line("Fencepost_Software", "", &["HKR", "", "HardwareInformation.DacType", SZ, ANY], VALUES),
@@ -168,6 +168,7 @@ const ONLY_COMPUTE: &[Line] = &[
     line("Version", "Class", &["ComputeAccelerator"], CLASS),
     line("Version", "ClassGuid", &["{F01A9D53-3FF6-48D2-9F97-C8A7004BE10C}"], CLASS),
     line("Version", "CatalogFile", &["fencepost_compute.cat"], CATALOG),
+    line("Fencepost_Install", "FeatureScore", &["FF"], SCORE),
     line("Fencepost_Parameters", "", &["HKR", "Parameters", "ComputeOnly", DWORD, "1"], COMPUTE),
 ];
 

@@ -161,6 +161,8 @@ impl Accounts {
     /// What of the processes' own words does not fit, a sentence each; the picture apart.
     pub fn complaints(&self) -> Vec<String> {
         const ACTIVE: D3DKMT_DEVICEEXECUTION_STATE = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ACTIVE;
+        const HUNG: D3DKMT_DEVICEEXECUTION_STATE = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_HUNG;
+        const RESET: D3DKMT_DEVICEEXECUTION_STATE = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_RESET;
         let mut found = Vec::new();
         if self.b.values.len() != 2 {
             found.push(format!("process B says the values of {} fences, not of 2", self.b.values.len()));
@@ -170,7 +172,9 @@ impl Accounts {
                 found.push(format!("'{name}' ends at {value}, not 1"));
             }
         }
-        if (self.hung_state() == ACTIVE) == self.hangs {
+        let state = self.hung_state();
+        let fits = if self.hangs { [HUNG, RESET].contains(&state) } else { state == ACTIVE };
+        if !fits {
             let what = if self.hangs { "hung its engine" } else { "hung nothing" };
             found.push(format!("process A {what}, and its device is {:?}", self.hung_state()));
         }
@@ -205,10 +209,11 @@ mod tests {
     #[test]
     fn what_a_process_says_wrong_is_a_complaint() {
         type Spoil = fn(&mut Accounts);
-        let spoilt: [(&str, Spoil); 4] = [
+        let spoilt: [(&str, Spoil); 5] = [
             ("'composed' ends at 2", |said| said.b.values[0] = 2),
             ("the values of 1 fences", |said| said.b.values.truncate(1)),
             ("process A ", |said| said.hangs = !said.hangs),
+            ("process A ", |said| said.a.state = State::D3DKMT_DEVICEEXECUTION_ERROR_OUTOFMEMORY.0),
             ("process B's device is", |said| said.b.state = State::D3DKMT_DEVICEEXECUTION_HUNG.0),
         ];
         for hangs in [true, false] {

@@ -111,7 +111,8 @@ fn try_start<P: Platform>(irql: &Passive, adapter: &Adapter<P>, info: &StartInfo
 /// The value of the device's key in which dialogs look for the size of an adapter's memory. The other values of the
 /// kind are constants, and in the INF.
 ///
-/// Source: windows-driver-docs display/registering-hardware-information.
+/// Source: none that is published has this name, which tools read; windows-driver-docs
+/// display/registering-hardware-information has `MemorySize`, of 32 bits, which is not written.
 const MEMORY_SIZE: &str = "HardwareInformation.qwMemorySize";
 
 // Each part of the start is a function of its own and not inlined: what it needs of the kernel's stack, it gives back
