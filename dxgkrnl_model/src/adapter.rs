@@ -43,7 +43,6 @@ use crate::handle::{self, KernelHandle};
 use crate::hw_context::HwContext;
 use crate::interrupt::Interrupts;
 use crate::memory::VidMm;
-use crate::memory::space::AddressSpace;
 use crate::os::Shared;
 use crate::pci::Device;
 use crate::personality::{FeatureSetting, FeatureSettings, Personality};
@@ -484,26 +483,20 @@ impl Adapter {
         self.native.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Every device of every process.
-    pub(crate) fn devices(self: &Arc<Self>) -> Vec<Arc<GpuDevice>> {
-        let parts = self.shared.processes().into_iter().filter_map(|process| process.on_adapter(self));
-        parts.flat_map(|part| part.devices()).collect()
+    /// What each process has of the adapter; the paging process is not among them.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Arc<ProcessAdapter>> {
+        let processes = self.shared.processes().into_iter();
+        processes.filter_map(|process| process.on_adapter_by(|adapter| core::ptr::eq(adapter, self)))
     }
 
-    /// The process's part of the adapter whose space this is; `None`: the paging process's, or it is being made.
-    pub(crate) fn part_with(&self, space: &AddressSpace) -> Option<Arc<ProcessAdapter>> {
-        let on_this =
-            |process: Arc<crate::process::ProcessInner>| process.on_adapter_by(|adapter| core::ptr::eq(adapter, self));
-        let mut parts = self.shared.processes().into_iter().filter_map(on_this);
-        parts.find(|part| core::ptr::eq(part.address_space(), space))
+    /// Every device of every process.
+    pub(crate) fn devices(&self) -> Vec<Arc<GpuDevice>> {
+        self.parts().flat_map(|part| part.devices()).collect()
     }
 
     /// Every live hardware context.
     pub(crate) fn hw_contexts(&self) -> Vec<Arc<HwContext>> {
-        let adapters =
-            |process: Arc<crate::process::ProcessInner>| process.on_adapter_by(|adapter| core::ptr::eq(adapter, self));
-        let parts = self.shared.processes().into_iter().filter_map(adapters);
-        parts.flat_map(|part| part.devices()).flat_map(|device| device.hw_contexts()).collect()
+        self.devices().iter().flat_map(|device| device.hw_contexts()).collect()
     }
 
     pub(crate) fn note_event(&self, text: String) {

@@ -33,6 +33,8 @@ pub(crate) struct Context {
     driver: AtomicUsize,
     private_size: u32,
     companion_node: u32,
+    /// Whether it is another context's companion, in the space of companions.
+    is_companion: bool,
     /// As clients have set it.
     priority: Lock<Priority>,
     commands: Commands,
@@ -50,7 +52,7 @@ impl Context {
         private: &mut [u8],
         flags: DXGK_CREATECONTEXTFLAGS,
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let context = Self::make(device, node, affinity, private, flags)?;
+        let context = Self::make(device, (node, affinity), private, flags, false)?;
         device.process().admit(device, context.driver_handle(), || device.add_context(&context));
         Ok(context)
     }
@@ -65,7 +67,7 @@ impl Context {
         flags: DXGK_CREATECONTEXTFLAGS,
         root: Option<Root>,
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let context = Self::make(device, node, 0, &mut [], flags)?;
+        let context = Self::make(device, (node, 0), &mut [], flags, true)?;
         set_root(device, context.driver_handle(), root);
         device.add_context(&context);
         device.adapter().scheduler.add_context(&context);
@@ -76,27 +78,28 @@ impl Context {
     pub(crate) fn create_system(device: &Arc<Device>, node: u32) -> Result<Arc<Self>, NTSTATUS> {
         let mut flags = DXGK_CREATECONTEXTFLAGS::zeroed();
         flags.set_SystemContext(true);
-        let context = Self::make(device, node, 0, &mut [], flags)?;
+        let context = Self::make(device, (node, 0), &mut [], flags, false)?;
         set_root(device, context.driver_handle(), device.process().address_space().root());
         Ok(context)
     }
 
     fn make(
         device: &Arc<Device>,
-        node: u32,
-        affinity: u32,
+        place: (u32, u32),
         private: &mut [u8],
         flags: DXGK_CREATECONTEXTFLAGS,
+        is_companion: bool,
     ) -> Result<Arc<Self>, NTSTATUS> {
         let handle = KernelHandle::reserve();
-        let made = create_in_driver(device, &handle, (node, affinity), private, flags)?;
+        let made = create_in_driver(device, &handle, place, private, flags)?;
         let context = Arc::new(Self {
             device: device.clone(),
-            node,
+            node: place.0,
             handle,
             driver: AtomicUsize::new(made.driver),
             private_size: made.private_size,
             companion_node: made.companion_node,
+            is_companion,
             priority: Lock::new(Rank::Log, Priority::default()),
             commands: Commands::new(),
         });
@@ -115,6 +118,11 @@ impl Context {
     pub(crate) fn set_priority(&self, change: impl FnOnce(&mut Priority)) {
         change(&mut self.priority.lock());
         self.device.adapter().scheduler.kick(self.device.adapter());
+    }
+
+    /// Returns whether it is another context's companion.
+    pub(crate) fn is_companion(&self) -> bool {
+        self.is_companion
     }
 
     /// `PagingCompanionNodeId`.

@@ -147,33 +147,43 @@ impl Shown {
     /// # Errors
     /// STATUS_NO_MEMORY: nothing is left of it.
     pub(super) fn new(part: &Arc<ProcessAdapter>, primary: usize, secondary: Option<usize>) -> Result<Self, NTSTATUS> {
-        let none = ntstatus::STATUS_NO_MEMORY;
-        let mut begun = Begun { part, exposed: Vec::new(), slots: Vec::new() };
-        for pages in std::iter::once(primary).chain(secondary) {
-            begun.exposed.push(expose(part, pages)?);
-        }
-        for status in [true, false] {
-            begun.slots.push((part.doorbells.slot(part, status).ok_or(none)?, status));
-        }
-        let (exposed, slots) = (std::mem::take(&mut begun.exposed), std::mem::take(&mut begun.slots));
-        let (mut exposed, mut slots) = (exposed.into_iter(), slots.into_iter().map(|(slot, _)| slot));
-        let made = (exposed.next(), slots.next(), slots.next());
-        let (Some(primary), Some(status_slot), Some(queued_slot)) = made else { return Err(none) };
-        Ok(Self { primary, secondary: exposed.next(), status_slot, queued_slot })
+        let mut begun = Begun { part, users: Vec::new(), slots: Vec::new() };
+        let shown = Self {
+            primary: begun.expose(primary)?,
+            secondary: secondary.map(|pages| begun.expose(pages)).transpose()?,
+            status_slot: begun.slot(true)?,
+            queued_slot: begun.slot(false)?,
+        };
+        (begun.users, begun.slots) = (Vec::new(), Vec::new());
+        Ok(shown)
     }
 }
 
 /// What there is of a [`Shown`] so far: it is taken back when this is dropped.
 struct Begun<'a> {
     part: &'a Arc<ProcessAdapter>,
-    exposed: Vec<Exposed>,
+    users: Vec<usize>,
     /// Each, and whether it is one of a status.
     slots: Vec<(Slot, bool)>,
 }
 
+impl Begun<'_> {
+    fn expose(&mut self, pages: usize) -> Result<Exposed, NTSTATUS> {
+        let exposed = expose(self.part, pages)?;
+        self.users.push(exposed.user);
+        Ok(exposed)
+    }
+
+    fn slot(&mut self, status: bool) -> Result<Slot, NTSTATUS> {
+        let slot = self.part.doorbells.slot(self.part, status).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        self.slots.push((slot, status));
+        Ok(slot)
+    }
+}
+
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        self.exposed.iter().for_each(|exposed| self.part.take_from_user(exposed.user));
+        self.users.iter().for_each(|user| self.part.take_from_user(*user));
         self.slots.iter().for_each(|(slot, status)| self.part.doorbells.release_slot(*slot, *status));
     }
 }

@@ -23,7 +23,7 @@ use super::Manager;
 use super::page_table::{Purpose, TableMemory};
 use super::paging::{Op, Pager, PagingError};
 use super::residency::{entries_of, show_range};
-use super::space::{AddressSpace, Content};
+use super::space::{AddressSpace, Content, Owner};
 use super::va::{PAGE, Protection, Range, Use, Wanted};
 use crate::adapter::Adapter;
 use crate::context::Context;
@@ -66,7 +66,7 @@ impl Privileged {
     ) -> Result<Arc<Self>, PagingError> {
         let size = adapter.personality().faults.paging_buffer_size.unwrap_or(manager.caps.paging_buffer_size);
         let this = Arc::new(Self {
-            space: AddressSpace::new(&manager.caps, adapter.personality().pte_address, false),
+            space: AddressSpace::new(&manager.caps, adapter.personality().pte_address, Owner::Companions),
             shown: Lock::new(Rank::Log, BTreeMap::new()),
             pager: Pager::new(size as usize),
             companions: Lock::new(Rank::Registry, BTreeMap::new()),

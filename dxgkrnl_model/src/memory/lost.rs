@@ -18,7 +18,7 @@ use super::Manager;
 use super::allocation::{Allocation, Place};
 use super::pages::Page;
 use super::paging::{Op, PagingError};
-use super::residency::{self, processes};
+use super::residency;
 use super::va::PAGE;
 use crate::adapter::Adapter;
 use crate::adapter::caps::Segment;
@@ -139,7 +139,7 @@ pub(crate) fn tables_begin_anew(adapter: &Arc<Adapter>) {
         Box::new(|adapter, manager| {
             manager.pager.submit_notices(adapter);
             // A paging buffer that was lost with another reset is followed by another such job.
-            let _ = processes(adapter).iter().try_for_each(|process| process.tables_begin_anew(adapter, manager));
+            let _ = adapter.parts().try_for_each(|part| part.tables_begin_anew(adapter, manager));
             manager.tables_are_lost.store(false, Ordering::Release);
         }),
     );

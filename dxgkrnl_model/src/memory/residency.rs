@@ -84,19 +84,13 @@ fn show_everywhere(
     manager: &Arc<Manager>,
     allocation: &Arc<Allocation>,
 ) -> Result<(), PagingError> {
-    for process in processes(adapter) {
+    for process in adapter.parts() {
         let mappings = process.address_space().with_ranges(|ranges| ranges.mappings_of(allocation));
         for (address, range) in mappings {
             show_range(adapter, manager, &process, address, range.size, &range.used)?;
         }
     }
     Ok(())
-}
-
-/// Every process on the adapter.
-pub(super) fn processes(adapter: &Arc<Adapter>) -> Vec<Arc<ProcessAdapter>> {
-    let on = |process: Arc<crate::process::ProcessInner>| process.on_adapter(adapter);
-    adapter.shared().processes().into_iter().filter_map(on).collect()
 }
 
 /// Places an allocation where the GPU reaches it. On the paging worker.
@@ -418,7 +412,7 @@ pub(crate) fn release_everything(allocation: &Arc<Allocation>) {
     let Some(manager) = adapter.memory.manager() else { return };
     let allocation = allocation.clone();
     manager.run_on_worker(adapter, move |adapter, manager| {
-        for process in processes(adapter) {
+        for process in adapter.parts() {
             let mappings = process.address_space().with_ranges(|ranges| ranges.mappings_of(&allocation));
             for (address, range) in mappings {
                 let none = Use::Reserved(Protection { no_access: true, ..Protection::default() });

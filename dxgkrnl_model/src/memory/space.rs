@@ -29,6 +29,17 @@ use crate::sync::{Lock, Rank};
 /// Bytes of the paging process's space that have tables from the start. Source: article system-paging-process.
 pub(crate) const PAGING_SPACE: u64 = 1 << 30;
 
+/// Whose contexts run in a space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// The paging process's.
+    Paging,
+    /// A process's own.
+    Process,
+    /// The companions of a process's.
+    Companions,
+}
+
 /// A space of one process on one adapter.
 #[derive(Debug)]
 pub(crate) struct AddressSpace {
@@ -36,7 +47,7 @@ pub(crate) struct AddressSpace {
     tables: Lock<Option<PageTables>>,
     /// What entries of the system's ranges are, by their first address: pages, content, purpose.
     noted: Lock<BTreeMap<u64, (u64, Content, Purpose)>>,
-    is_paging: bool,
+    owner: Owner,
     /// `DxgkDdiCreateProcess` runs: the driver may reserve ranges.
     creating: std::sync::atomic::AtomicBool,
 }
@@ -54,21 +65,21 @@ pub(crate) enum Content {
 
 impl AddressSpace {
     /// An empty space of an adapter with these capabilities.
-    pub(crate) fn new(caps: &Caps, address: PteAddress, is_paging: bool) -> Self {
+    pub(crate) fn new(caps: &Caps, address: PteAddress, owner: Owner) -> Self {
         let bits = caps.mmu.as_ref().map_or(32, |mmu| mmu.caps.VirtualAddressBitCount);
         let tables = caps.mmu.clone().map(|mmu| PageTables::new(mmu, address));
         Self {
             ranges: Lock::new(Rank::Va, Ranges::new(bits)),
             tables: Lock::new(Rank::Segment, tables),
             noted: Lock::new(Rank::Log, BTreeMap::new()),
-            is_paging,
+            owner,
             creating: std::sync::atomic::AtomicBool::new(false),
         }
     }
 
     /// Whether it is the paging process's.
     pub(crate) fn is_paging(&self) -> bool {
-        self.is_paging
+        self.owner == Owner::Paging
     }
 
     /// Takes a range.
@@ -142,12 +153,16 @@ impl AddressSpace {
         let mut entries = mmu.entries(top);
         let mut bytes = mmu.levels.get(top).map_or(0, |level| u64::from(level.PageTableSizeInBytes));
         if resizable {
-            // That of a process grows with the addresses that are mapped.
-            let end = if self.is_paging { PAGING_SPACE } else { 1 };
+            let end = match self.owner {
+                Owner::Paging => PAGING_SPACE,
+                // It grows with the addresses that are mapped.
+                Owner::Process => 1,
+                Owner::Companions => self.ranges.lock().end(),
+            };
             let wanted = self.tables.lock().as_ref().map_or(1, |tables| tables.root_entries_for(end));
             (entries, bytes) = root_size(adapter, wanted);
         }
-        let mut source = Source { adapter, manager, is_paging: self.is_paging, failed: None };
+        let mut source = Source { adapter, manager, is_paging: self.is_paging(), failed: None };
         let Some((memory, window)) = source.allocate(top, bytes) else { return Err(source.error()) };
         let update = {
             let mut tables = self.tables.lock();
@@ -173,18 +188,18 @@ impl AddressSpace {
         let form = adapter.personality().pte_address;
         let coherent = adapter.personality().io_coherent;
         let entries = entries(&manager.caps, form, coherent, content);
-        let mut source = Source { adapter, manager, is_paging: self.is_paging, failed: None };
+        let mut source = Source { adapter, manager, is_paging: self.is_paging(), failed: None };
         // A copy: to show a new table stores entries of the paging process. Only the paging worker changes tables.
         let copy = self.tables.lock().clone();
         let Some(mut tables) = copy else { return Ok(()) };
         let mut updates = tables.set(address, pages, &entries, purpose, &mut source);
-        let kind = adapter.personality().faults.stray_entry.filter(|_| !self.is_paging);
+        let kind = adapter.personality().faults.stray_entry.filter(|_| !self.is_paging());
         if let (Some(kind), Some(updates)) = (kind, &mut updates) {
             let described = Described::new(&manager.caps);
             let stray = tables.stray(kind, described, updates, |address| self.ranges.lock().at(address).is_none());
             updates.extend(stray);
         }
-        let neighbour = adapter.personality().faults.neighbour.filter(|_| !self.is_paging);
+        let neighbour = adapter.personality().faults.neighbour.filter(|_| !self.is_paging());
         let neighbour = neighbour.and_then(|kind| manager.neighbour_address(adapter, kind));
         if let (Some(physical), Some(updates)) = (neighbour, &mut updates) {
             let neighbour = tables.neighbour(physical, updates, |address| self.ranges.lock().at(address).is_none());
@@ -211,7 +226,7 @@ impl AddressSpace {
         // initialized; the page of DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE would have them shown to the paging process
         // as well.
         let by_address = mmu.update_mode() == DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_GPU_VIRTUAL;
-        let immediate = self.is_paging && (by_address || !manager.is_running());
+        let immediate = self.is_paging() && (by_address || !manager.is_running());
         let mode = if immediate { cpu } else { mmu.update_mode() };
         let op = |update: Update| {
             let mode = if matches!(update.memory, TableMemory::Null) { cpu } else { mode };
@@ -225,7 +240,7 @@ impl AddressSpace {
             }
             ops.clear();
         }
-        if adapter.personality().faults.stray_operations && !self.is_paging {
+        if adapter.personality().faults.stray_operations && !self.is_paging() {
             ops.extend(STRAY_OPERATIONS.map(|number| Op::Stray(DXGK_BUILDPAGINGBUFFER_OPERATION(number))));
         }
         if let (Some((start, end)), Some((root, _))) = (flush, self.root()) {

@@ -18,7 +18,7 @@ use crate::handle::{KernelHandle, KernelObject};
 use crate::memory::companion::Privileged;
 use crate::memory::page_table::Purpose;
 use crate::memory::paging::PagingError;
-use crate::memory::space::{AddressSpace, Content};
+use crate::memory::space::{AddressSpace, Content, Owner};
 use crate::memory::{Job, Manager};
 use crate::rules::paging::{OBJECT_DESTROY, OBJECT_HANDLE};
 use crate::sync::{Lock, Rank};
@@ -44,12 +44,13 @@ pub(crate) struct ProcessAdapter {
 
 impl ProcessAdapter {
     fn new(adapter: &Arc<Adapter>, process: Option<&Arc<ProcessInner>>, caps: &Caps) -> Arc<Self> {
+        let owner = if process.is_some() { Owner::Process } else { Owner::Paging };
         let this = Arc::new(Self {
             adapter: adapter.clone(),
             process: process.map(Arc::downgrade).unwrap_or_default(),
             handle: KernelHandle::reserve(),
             driver: AtomicUsize::new(0),
-            space: AddressSpace::new(caps, adapter.personality().pte_address, process.is_none()),
+            space: AddressSpace::new(caps, adapter.personality().pte_address, owner),
             devices: Lock::new(Rank::Registry, Vec::new()),
             privileged: Lock::new(Rank::Registry, None),
             fences: FenceStorage::new(),

@@ -45,8 +45,10 @@ impl ProcessAdapter {
         !self.roots.rests.load(Ordering::Acquire)
     }
 
+    /// Companions are in another space.
     fn packet_contexts(&self) -> Vec<Arc<Context>> {
-        self.devices().iter().flat_map(|device| device.contexts()).collect()
+        let contexts = self.devices().into_iter().flat_map(|device| device.contexts());
+        contexts.filter(|context| !context.is_companion()).collect()
     }
 
     fn hw_contexts(&self) -> Vec<Arc<HwContext>> {
@@ -56,9 +58,9 @@ impl ProcessAdapter {
     /// The root is another: each context gets it, unless one is on an engine. Returns whether they have.
     fn follow(&self, change: impl FnOnce(&AddressSpace)) -> bool {
         let (packets, queues) = (self.packet_contexts(), self.hw_contexts());
-        let is_off = packets.iter().all(|context| context.commands().is_idle())
-            && queues.iter().all(|context| context.is_suspended() || context.is_invalidated());
-        if !is_off {
+        let are_off =
+            packets.iter().all(|context| context.commands().is_idle()) && queues.iter().all(|context| is_off(context));
+        if !are_off {
             return false;
         }
         change(self.address_space());
@@ -70,9 +72,10 @@ impl ProcessAdapter {
             }
         }
         for context in queues {
-            let _held = context.hold_now();
+            // One that goes meanwhile runs no more.
+            let held = context.hold_now();
             let driver = context.driver_handle();
-            if driver != 0 {
+            if held.is_some() && driver != 0 {
                 set_root(context.device(), driver, root);
             }
         }
@@ -80,14 +83,16 @@ impl ProcessAdapter {
     }
 }
 
-/// What the worker of the scheduler was asked for.
-enum Asked<F> {
-    /// To replace the root.
-    Change(F),
-    /// It has, or it has not.
-    Done(bool),
-    /// Nothing any more.
-    Nothing,
+/// Returns whether nothing of a context of hardware queues is on its engine.
+fn is_off(context: &HwContext) -> bool {
+    context.is_suspended() || context.is_invalidated() || !context.is_alive()
+}
+
+/// What the worker of the scheduler is asked for, and what came of it.
+struct Asked<F> {
+    /// `None`: the worker has begun, or it is too late.
+    change: Option<F>,
+    done: Option<bool>,
 }
 
 /// Replaces the root of `space` by `change`, and has each context of its process follow. Returns whether that was done;
@@ -99,8 +104,8 @@ pub(crate) fn replace(
     space: &AddressSpace,
     change: impl FnOnce(&AddressSpace) + Send + 'static,
 ) -> bool {
-    let Some(part) = adapter.part_with(space) else {
-        // Of the process that is being made, or of none that has contexts.
+    let Some(part) = adapter.parts().find(|part| core::ptr::eq(part.address_space(), space)) else {
+        // Of a process that is being made: it has no contexts.
         change(space);
         return true;
     };
@@ -110,50 +115,37 @@ pub(crate) fn replace(
     part.roots.rests.store(true, Ordering::Release);
     let queues = part.hw_contexts();
     for context in &queues {
-        let _held = context.hold_now();
-        if context.is_alive() {
-            let _ = context.keep_off(Keeper::Root);
+        if let Some(_held) = context.hold_now() {
+            let _ = context.is_alive().then(|| context.keep_off(Keeper::Root));
         }
     }
     for context in &queues {
-        let off = || (!context.is_suspending() || !context.is_alive()).then_some(());
-        context.changed.wait_for(kernel, Some(deadline), off);
+        context.changed.wait_for(kernel, Some(deadline), || is_off(context).then_some(()));
     }
     for context in part.packet_contexts() {
         let off = || context.commands().is_idle().then_some(());
         context.commands().changed.wait_for(kernel, Some(deadline), off);
     }
-    let asked = Arc::new((Lock::new(Rank::Object, Asked::Change(change)), Signal::new()));
+    let asked = Arc::new((Lock::new(Rank::Object, Asked { change: Some(change), done: None }), Signal::new()));
     let (work, its) = (asked.clone(), part.clone());
     // On the thread that hands packets over: none is handed over meanwhile.
     let replace = move |adapter: &Arc<Adapter>| {
-        let taken = std::mem::replace(&mut *work.0.lock(), Asked::Nothing);
-        let Asked::Change(change) = taken else { return };
+        let Some(change) = work.0.lock().change.take() else { return };
         let done = its.follow(change);
-        *work.0.lock() = Asked::Done(done);
+        work.0.lock().done = Some(done);
         work.1.notify(adapter.kernel());
     };
     adapter.scheduler.defer(adapter, Box::new(replace));
-    let done = || match *asked.0.lock() {
-        Asked::Done(done) => Some(done),
-        _ => None,
-    };
-    let mut replaced = asked.1.wait_for(kernel, Some(deadline), done);
-    if replaced.is_none() {
-        let taken = std::mem::replace(&mut *asked.0.lock(), Asked::Nothing);
-        replaced = match taken {
-            // The worker never came to it.
-            Asked::Change(_) => Some(false),
-            Asked::Done(done) => Some(done),
-            // It is amid the calls of the driver, which end.
-            Asked::Nothing => asked.1.wait_for(kernel, None, done),
-        };
-    }
+    let wait = |deadline| asked.1.wait_for(kernel, deadline, || asked.0.lock().done);
+    let replaced = wait(Some(deadline)).or_else(|| {
+        // Where the worker has begun, the calls of the driver that it is amid end.
+        let is_late = asked.0.lock().change.take().is_some();
+        if is_late { Some(false) } else { wait(None) }
+    });
     part.roots.rests.store(false, Ordering::Release);
     for context in &queues {
-        let _held = context.hold_now();
-        if context.is_alive() {
-            context.let_on_early(Keeper::Root);
+        if let Some(_held) = context.hold_now() {
+            let _ = context.is_alive().then(|| context.let_on_early(Keeper::Root));
         }
     }
     adapter.scheduler.kick(adapter);

@@ -14,6 +14,10 @@ use crate::toy::{Options, Toy};
 /// Addresses of 2 MiB each that a page of the root covers, in bytes.
 const PAGE_OF_ROOT: u64 = 512 << 21;
 
+fn ensure(holds: bool, what: &str) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(what.to_owned()) }
+}
+
 fn go(os: &Os, toy: &Toy) -> Result<(), String> {
     let text = |what: &'static str| move |status: NTSTATUS| format!("{what}: {status:?}");
     let process = os.create_process("roots.exe");
@@ -28,6 +32,18 @@ fn go(os: &Os, toy: &Toy) -> Result<(), String> {
         let mut ring = device.ring(queue).map_err(text("doorbell"))?;
         let gate = device.native_fence().map_err(text("gate"))?;
         let mut places = vec![target.gpu];
+        // The context's companion changes page tables in a space of its own, before a root is replaced and behind it.
+        let tile = |value: u64| -> Result<(), String> {
+            let updated = device.monitored_fence().map_err(text("fence"))?;
+            let at = device.map_tile(context.handle, updated.handle, target.handle).map_err(text("tile"))?;
+            commands.write(3072, &[opcode::WRITE, at + 24, value]);
+            device.submit(context, commands.gpu + 3072, 24).map_err(text("submit"))?;
+            device.signal_behind(context, updated.handle, 2).map_err(text("signal behind"))?;
+            device.wait(updated.handle, 2).map_err(text("the tile's packet"))?;
+            device.destroy_fence(updated.handle).map_err(text("destroy"))?;
+            ensure(target.read(24) == value, &format!("the store of {value} by a tile"))
+        };
+        tile(1)?;
         for step in 1..=3_u64 {
             // A wait that is not met, and behind it a store, are with the queue.
             let words = [opcode::WAIT, gate.gpu, step, gate.handle.into(), opcode::WRITE, target.gpu + 8, step];
@@ -46,6 +62,7 @@ fn go(os: &Os, toy: &Toy) -> Result<(), String> {
                 return Err(format!("step {step}: mapped at {high:#x}, {moved} contexts have another root"));
             }
             places.push(high);
+            tile(100 + step)?;
             device.signal(gate.handle, step).map_err(text("signal"))?;
             device.wait(queue.progress, value).map_err(text("the queue"))?;
             if target.read(8) != step {

@@ -1,7 +1,7 @@
 //! A root page table of two levels, which grows with the addresses that are mapped.
 //!
 //! Chosen: it has the entries that its space needs so far, twice as many each time, as the driver rounds them; it does
-//! not shrink. The new one is filled before any context has it, and the old one goes when none has it any more.
+//! not shrink. Those of the paging process and of companions have one size. The new one is filled before any context has it, and the old one goes when none has it any more.
 //!
 //! Source: DDI pages DxgkDdiGetRootPageTableSize, DxgkDdiSetRootPageTable (no context of the process runs meanwhile);
 //! article GPU virtual memory in WDDM 2.0 (a root of two levels is sized dynamically).
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use wddm_abi::ntstatus;
 
-use super::{AddressSpace, Source, root_size};
+use super::{AddressSpace, Owner, Source, root_size};
 use crate::adapter::Adapter;
 use crate::memory::Manager;
 use crate::memory::page_table::{TableMemory, TableSource};
@@ -30,7 +30,7 @@ impl AddressSpace {
         end: u64,
     ) -> Result<(), PagingError> {
         let resizable = manager.caps.mmu.as_ref().is_some_and(|mmu| mmu.levels.len() == 2);
-        if !resizable || self.is_paging {
+        if !resizable || self.owner != Owner::Process {
             return Ok(());
         }
         let copy = self.tables.lock().clone();
