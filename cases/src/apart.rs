@@ -7,11 +7,10 @@ use wddm_abi::{
     D3DKMT_CONNECT_DOORBELL, D3DKMT_DESTROY_DOORBELL, D3DKMT_DESTROYHWQUEUE, D3DKMT_NOTIFY_WORK_SUBMISSION, NTSTATUS,
 };
 
-/// An act: the process has opened the adapter by the user-mode driver, and ends behind the act without closing
-/// anything.
+/// An act. Its process has opened the adapter by the user-mode driver, and closes nothing at its end.
 #[derive(Debug)]
 pub struct Act {
-    /// Its name.
+    /// The name by which the process is told what to play.
     pub name: &'static str,
     /// Plays it with the case's numbers.
     pub play: fn(&dyn Process, &[u64]) -> Result<()>,
@@ -22,7 +21,7 @@ pub const LEAVE: Act = Act { name: "leave", play: leave };
 /// Calls functions with another process's hardware queue and doorbell.
 pub const FOREIGN: Act = Act { name: "foreign", play: foreign };
 
-/// All acts.
+/// Every act that a process can be told to play.
 pub const ACTS: &[&Act] = &[&LEAVE, &FOREIGN];
 
 /// The act with this name.

@@ -52,7 +52,7 @@ impl Machine {
         self.entries.watched.store(true, Ordering::Release);
     }
 
-    /// Notes an entry, unless nobody watches. A thread of the driver's own may run for as long as it likes.
+    /// Notes an entry where entries are watched. A thread of the driver's own may run for as long as it likes.
     pub(crate) fn begin_entry(&self, stack: EntryStack, name: &'static str) -> Option<UnderWay<'_>> {
         if stack == EntryStack::Thread || !self.entries.watched.load(Ordering::Acquire) {
             return None;
@@ -91,7 +91,7 @@ mod tests {
     fn an_entry_that_does_not_come_back_is_named_with_what_it_is_in() {
         let kernel = Kernel::collecting();
         let _in = kernel.enter();
-        // Nobody watches.
+        // Entries are not watched yet.
         let _ = kernel.call_driver("Before", || assert!(kernel.judge_returns(Duration::ZERO)));
         kernel.watch_returns();
         let _ = kernel.call_driver("Short", || ());

@@ -30,6 +30,7 @@ mod priority;
 mod resize;
 mod ring;
 mod room;
+mod runner;
 mod schedule;
 mod sizes;
 mod together;

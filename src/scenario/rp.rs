@@ -7,12 +7,14 @@
 //! | `rp/rings.rs` | rings and their doorbells |
 //! | `rp/engines.rs` | F-states of an engine |
 //! | `rp/memory.rs` | contents, and paging operations |
+//! | `rp/refused.rs` | a driver that refuses a doorbell behind D3 |
 //! | `rp/again.rs` | stop and start under load |
 
 mod again;
 mod ends;
 mod engines;
 mod memory;
+mod refused;
 mod rings;
 
 use super::db::{RETRY, RingQueue, Room, joined, raw, store};
@@ -27,9 +29,17 @@ use gpu_wire::packet::Encoded;
 use std::time::{Duration, Instant};
 use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM};
 
-pub(super) const CASES: &[Scenario] = &joined::<
-    { OWN.len() + rings::CASES.len() + engines::CASES.len() + memory::CASES.len() + again::CASES.len() },
->(&[OWN, rings::CASES, engines::CASES, memory::CASES, again::CASES]);
+pub(super) const CASES: &[Scenario] =
+    &joined::<
+        {
+            OWN.len()
+                + rings::CASES.len()
+                + engines::CASES.len()
+                + memory::CASES.len()
+                + again::CASES.len()
+                + refused::CASES.len()
+        },
+    >(&[OWN, rings::CASES, engines::CASES, memory::CASES, again::CASES, refused::CASES]);
 
 const OWN: &[Scenario] = &[
     Scenario {

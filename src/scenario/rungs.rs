@@ -75,7 +75,7 @@ const NEEDS: &[Need] = &[
         "MR-17", "XA-12",
     ]),
     (3, "it hangs queues for doorbells, or resets them", &["TE-17", "TE-18", "TA-05", "TE-77"]),
-    (3, "it takes the power from a device with doorbells", &["RP-05", "RP-06", "RP-19", "RP-20"]),
+    (3, "it takes the power from a device with doorbells", &["RP-05", "RP-06", "RP-19", "RP-20", "RP-21"]),
     (3, "it makes a queue for doorbells: its probes, its second kind of queue, or its rings", &[
         "WS-21", "WS-23", "DB-01", "DB-02", "DB-03", "DB-04", "DB-05", "DB-06", "DB-07", "DB-08", "DB-10",
         "DB-11", "DB-12", "DB-13", "DB-14", "DB-16", "DB-18", "DB-19", "DB-20", "DB-22", "DB-25", "DB-26",

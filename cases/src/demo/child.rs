@@ -83,7 +83,7 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // One that has ended refuses, which harms nobody.
+        // A process that has ended refuses its end, which changes nothing.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }

@@ -42,7 +42,7 @@ variadic_shims! {
         print_wide_to(buffer, count, &text)
     }
 
-    // Nobody is there to type an answer.
+    // The machine has no debugger at which an answer could be typed.
     fn DbgPrompt = "DbgPrompt"(m, prompt: In<u8>, _response: usize; _arguments from "r8" at 24) -> u32 {
         m.debug_print(&String::from_utf8_lossy(&shim::read_c_string(prompt.address())));
         0
@@ -78,7 +78,7 @@ shims! {
         print_wide_to(buffer, count, &text)
     }
 
-    // The machine has no kernel debugger, so that a break point is an exception which nobody handles.
+    // The machine has no kernel debugger: a break point is an exception that goes unhandled.
     fn DbgBreakPoint(m) {
         m.fatal(&NT_EXCEPTION, "DbgBreakPoint, and no kernel debugger is there");
     }

@@ -93,7 +93,7 @@ shims! {
         m.free_irp(irp);
     }
 
-    // Nobody collects data of drivers by WMI, nor do traces of WPP's older form go anywhere.
+    // The machine collects no data of drivers by WMI, nor traces of WPP's older form.
     fn IoWMIRegistrationControl(m, device: usize, action: u32) -> NtStatus {
         let _service = m.service(&routines::IO_WMI_REGISTRATION_CONTROL, [device as u64, action.into()]);
         status::SUCCESS

@@ -1,14 +1,14 @@
 //! What the OS says of bands of priority and of contexts, as engines follow it: who goes first, the normal band's
 //! share, and grace periods.
 
-use super::{RingQueue, Room, raw, store};
+use super::runner::{Runner, share};
+use super::{RingQueue, Room, raw};
 use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
-use gpu_wire::packet::Indirect;
 use std::time::{Duration, Instant};
+use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{
-    D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY, DXGK_SCHEDULING_PRIORITY_BAND as Band,
-    DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, DXGKARG_SETUPPRIORITYBANDS,
+    DXGK_SCHEDULING_PRIORITY_BAND as Band, DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, DXGKARG_SETUPPRIORITYBANDS,
 };
 
 pub(super) const CASES: &[Scenario] = &[
@@ -21,7 +21,7 @@ pub(super) const CASES: &[Scenario] = &[
     },
     Scenario {
         id: "DB-81",
-        title: "grace periods: of the band, the process and the context that take an engine from another's command buffer",
+        title: "grace periods: of the band, the process and the context that take an engine from another's buffer",
         source: "DXGKARG_SETUPPRIORITYBANDS, gracePeriodForBand, processGracePeriodForBand; \
             DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, gracePeriodSamePriority, gracePeriodLowerPriority",
         play: grace,
@@ -30,58 +30,6 @@ pub(super) const CASES: &[Scenario] = &[
 
 /// Some fifty turns of an engine: for so long one queue has it and another has not.
 const WINDOW: Duration = Duration::from_millis(20);
-
-/// A queue whose command buffer stores for ever, and the word that it stores to.
-struct Endless<'a> {
-    raw: &'a Raw,
-    word: usize,
-    _queue: RingQueue<'a>,
-}
-
-impl<'a> Endless<'a> {
-    fn begin(scene: &Scene, raw: &'a Raw, room: &'a Room<'a>, queue: RingQueue<'a>) -> Result<Self> {
-        let (word, buffer) = (room.memory(scene, 4096)?, room.memory(scene, 4096)?);
-        let store = store(word.gpu, 1).as_bytes().to_vec();
-        let jump = Indirect { address: buffer.gpu, length: store.len() as u64 + 24 }.to_packet();
-        buffer.write(raw, 0, &[store, jump.as_bytes().to_vec()].concat())?;
-        // The OS is not told of it, and so does not look for its end.
-        queue.write(jump.as_bytes())?;
-        queue.publish()?;
-        queue.ring()?;
-        Ok(Self { raw, word: word.cpu, _queue: queue })
-    }
-
-    fn forget(&self) -> Played {
-        Ok(self.raw.store(self.word, 0)?)
-    }
-
-    fn has_run(&self) -> Result<bool> {
-        Ok(self.raw.load(self.word)? == 1)
-    }
-
-    /// Waits until it runs, from now on.
-    fn runs(&self, scene: &Scene) -> Played {
-        self.forget()?;
-        scene.until_now("its turn", || self.has_run())
-    }
-
-    /// `self` has the engine for many turns, and `lower` has none.
-    fn is_alone(&self, scene: &Scene, lower: &Self) -> Played {
-        lower.forget()?;
-        let begun = Instant::now();
-        while begun.elapsed() < WINDOW {
-            self.runs(scene)?;
-        }
-        same("stores of the lower band", lower.has_run()?, false)
-    }
-
-    /// Waits until `lower` rests while `self` runs; then it goes on to rest.
-    fn keeps_off(&self, scene: &Scene, lower: &Self) -> Played {
-        // Behind a turn of each the change has been followed.
-        scene.until("the lower one to rest", || Ok(self.is_alone(scene, lower).is_ok()))?;
-        self.is_alone(scene, lower)
-    }
-}
 
 fn set_band(scene: &Scene, raw: &Raw, band: Band) {
     let change = |it: &mut DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES| it.priorityBand = band;
@@ -93,12 +41,11 @@ fn bands(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let raws = [raw(scene)?, raw(scene)?];
         let rooms = [Room::new(&raws[0])?, Room::new(&raws[1])?];
-        let endless = |of: usize| -> Result<Endless<'_>> {
-            let queue = RingQueue::connected(scene, &rooms[of], 0, 4096)?;
-            Endless::begin(scene, &raws[of], &rooms[of], queue)
-        };
-        let [one, two] = [endless(0)?, endless(1)?];
-        let by_turns = || [&one, &two, &one, &two].into_iter().try_for_each(|it| it.runs(scene));
+        let queue = |of: usize| RingQueue::connected(scene, &rooms[of], 0, 4096);
+        let queues = [queue(0)?, queue(1)?];
+        let endless = |of: usize| Runner::of_ring(scene, &raws[of], &rooms[of], &queues[of]);
+        let (one, two) = (&endless(0)?, &endless(1)?);
+        let by_turns = || share(scene, [one, two]);
         let band = |of: usize, band: Band| set_band(scene, &raws[of], band);
         by_turns().context("in one band")?;
         band(1, Band::DXGK_SCHEDULING_PRIORITY_BAND_FOCUS);
@@ -108,14 +55,14 @@ fn bands(stage: &Stage) -> Played {
             scene.world.os.set_priority_bands(scene.adapter(), change);
         };
         share(0);
-        two.keeps_off(scene, &one).context("focus, and no share of the normal band")?;
+        two.is_all(scene, one, WINDOW).context("focus, and no share of the normal band")?;
         share(10);
         by_turns().context("focus, and the normal band's share again")?;
         band(0, Band::DXGK_SCHEDULING_PRIORITY_BAND_IDLE);
-        two.keeps_off(scene, &one).context("idle beside focus")?;
+        two.is_all(scene, one, WINDOW).context("idle beside focus")?;
         // It has waited for a turn all the while.
         band(0, Band::DXGK_SCHEDULING_PRIORITY_BAND_REALTIME);
-        one.keeps_off(scene, &two).context("focus beside real time")?;
+        one.is_all(scene, two, WINDOW).context("focus beside real time")?;
         band(0, Band::DXGK_SCHEDULING_PRIORITY_BAND_IDLE);
         band(1, Band::DXGK_SCHEDULING_PRIORITY_BAND_IDLE);
         by_turns().context("both idle")
@@ -190,10 +137,9 @@ fn one_grace(scene: &Scene, graces: &Graces) -> Played {
     coming.connect()?;
     let queue = RingQueue::on(scene, &rooms[0], rooms[0].queue_in(first, true)?, 4096)?;
     queue.connect()?;
-    let endless = Endless::begin(scene, &raws[0], &rooms[0], queue)?;
+    let endless = Runner::of_ring(scene, &raws[0], &rooms[0], &queue)?;
     if graces.one_process && graces.is_higher {
-        let mut record = D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY { hContext: second, Priority: 1 };
-        raws[0].ok(raws[0].thunks.D3DKMTSetContextInProcessSchedulingPriority, &mut record)?;
+        same("the priority", raws[0].set_in_process(second, 1), STATUS_SUCCESS)?;
     }
     let say = |has_grace: bool| {
         let os = &scene.world.os;

@@ -1,13 +1,13 @@
 //! Priorities that clients give their contexts, from the functions of gdi32 to what an engine runs next.
 
 use super::super::te::hog::Hog;
-use super::{KernelQueue, Memory, RingQueue, Room, raw, store};
+use super::runner::{Runner, share};
+use super::{KernelQueue, RingQueue, Room, raw};
 use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::SECOND;
 use gpu_wire::NODE_PAGING;
-use gpu_wire::packet::Indirect;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_PRIVILEGE_NOT_HELD, STATUS_SUCCESS};
 use wddm_abi::{
     D3DDDI_CREATECONTEXTFLAGS, D3DKMT_GETCONTEXTINPROCESSSCHEDULINGPRIORITY, D3DKMT_GETCONTEXTSCHEDULINGPRIORITY,
@@ -37,7 +37,7 @@ impl Raw {
         self.call(self.thunks.D3DKMTSetContextSchedulingPriority, &mut record)
     }
 
-    fn set_in_process(&self, context: D3DKMT_HANDLE, value: i32) -> NTSTATUS {
+    pub(super) fn set_in_process(&self, context: D3DKMT_HANDLE, value: i32) -> NTSTATUS {
         let mut record = D3DKMT_SETCONTEXTINPROCESSSCHEDULINGPRIORITY { hContext: context, Priority: value };
         self.call(self.thunks.D3DKMTSetContextInProcessSchedulingPriority, &mut record)
     }
@@ -114,29 +114,7 @@ fn values(scene: &Scene, has_queues: bool) -> Played {
     same("what it is", raw.priorities(context)?, (ABSOLUTE | 30, 0))
 }
 
-/// A context whose work does not end, and says all the while that it runs.
-struct Runner<'a> {
-    raw: &'a Raw,
-    context: D3DKMT_HANDLE,
-    /// The word to which it stores 1.
-    word: usize,
-}
-
 impl Runner<'_> {
-    fn clear(&self) -> Played {
-        Ok(self.raw.store(self.word, 0)?)
-    }
-
-    fn has_run(&self) -> Result<bool> {
-        Ok(self.raw.load(self.word)? == 1)
-    }
-
-    /// Waits until it runs, from now on.
-    fn runs(&self, scene: &Scene) -> Played {
-        self.clear()?;
-        scene.until("its turn", || self.has_run())
-    }
-
     fn set(&self, value: i32) -> Played {
         same("a priority", self.raw.set_priority(self.context, value), STATUS_SUCCESS)
     }
@@ -144,36 +122,6 @@ impl Runner<'_> {
     fn set_in_process(&self, value: i32) -> Played {
         same("a priority within the process", self.raw.set_in_process(self.context, value), STATUS_SUCCESS)
     }
-
-    /// Returns whether it runs all the time, for so long, and `other` never.
-    fn is_alone(&self, scene: &Scene, other: &Self, time: Duration) -> Result<bool> {
-        other.clear()?;
-        let end = Instant::now() + time;
-        while Instant::now() < end {
-            self.runs(scene)?;
-            if other.has_run()? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Waits until it has the engine for longer than its turn.
-    fn goes_before(&self, scene: &Scene, other: &Self) -> Played {
-        scene.until("the other one to rest", || self.is_alone(scene, other, WINDOW))
-    }
-
-    /// As [`goes_before`](Self::goes_before), and the other one does not run at all any more.
-    fn is_all(&self, scene: &Scene, other: &Self) -> Played {
-        self.goes_before(scene, other)?;
-        ensure!(self.is_alone(scene, other, WINDOW)?, "the other one ran");
-        Ok(())
-    }
-}
-
-/// Both run, one after the other.
-fn share(scene: &Scene, both: [&Runner<'_>; 2]) -> Played {
-    (0..3).try_for_each(|_| both.iter().try_for_each(|runner| runner.runs(scene)))
 }
 
 fn packets(scene: &Scene) -> Played {
@@ -190,21 +138,21 @@ fn packets(scene: &Scene) -> Played {
         let (a, c) = (runner(&hogs[0], &raws[0])?, runner(&hogs[2], &raws[1])?);
         share(scene, [&a, &c]).context("as usual")?;
         c.set(3)?;
-        c.goes_before(scene, &a).context("a raised one")?;
+        c.goes_before(scene, &a, WINDOW).context("a raised one")?;
         a.runs(scene).context("its share beside a raised one")?;
         a.set(-7)?;
-        c.is_all(scene, &a).context("idle beside a raised one")?;
+        c.is_all(scene, &a, WINDOW).context("idle beside a raised one")?;
         c.set(0)?;
-        c.is_all(scene, &a).context("idle")?;
+        c.is_all(scene, &a, WINDOW).context("idle")?;
         a.set(ABSOLUTE | 16)?;
-        a.goes_before(scene, &c).context("real time")?;
+        a.goes_before(scene, &c, WINDOW).context("real time")?;
         c.runs(scene).context("its share beside real time")?;
         a.set(0)?;
         share(scene, [&a, &c]).context("as usual again")?;
         let b = runner(&hogs[1], &raws[0])?;
         share(scene, [&a, &b]).context("one process")?;
         b.set_in_process(1)?;
-        b.goes_before(scene, &a).context("the first of its process")?;
+        b.goes_before(scene, &a, WINDOW).context("the first of its process")?;
         share(scene, [&b, &c]).context("beside another process")?;
         b.set_in_process(0)?;
         share(scene, [&a, &b]).context("one process again")
@@ -240,21 +188,21 @@ fn queues(scene: &Scene) -> Played {
 fn by_priority<'a>(scene: &Scene, [a, b]: [&Runner<'a>; 2], third: impl FnOnce() -> Result<Runner<'a>>) -> Played {
     share(scene, [a, b]).context("as usual")?;
     b.set(3)?;
-    b.is_all(scene, a).context("a raised one")?;
+    b.is_all(scene, a, WINDOW).context("a raised one")?;
     a.set_in_process(1)?;
-    a.is_all(scene, b).context("the first of its process")?;
+    a.is_all(scene, b, WINDOW).context("the first of its process")?;
     a.set_in_process(0)?;
-    b.is_all(scene, a).context("no more")?;
+    b.is_all(scene, a, WINDOW).context("no more")?;
     b.set(0)?;
     share(scene, [a, b]).context("as usual again")?;
     let c = third()?;
     b.set(7)?;
     share(scene, [b, &c]).context("a raised one beside another process")?;
     [a, b].into_iter().try_for_each(|runner| runner.set(-7))?;
-    c.is_all(scene, b).context("idle")?;
+    c.is_all(scene, b, WINDOW).context("idle")?;
     c.set(ABSOLUTE | 16)?;
     b.set(ABSOLUTE | 20)?;
-    b.is_all(scene, &c).context("a higher level of real time")?;
+    b.is_all(scene, &c, WINDOW).context("a higher level of real time")?;
     [a, b, &c].into_iter().try_for_each(|runner| runner.set(0))?;
     share(scene, [a, &c]).context("as usual at last")
 }
@@ -264,19 +212,8 @@ fn rings(scene: &Scene) -> Played {
     let raws = [raw(scene)?, raw(scene)?];
     raws.iter().for_each(|raw| raw.process.trust());
     let rooms = [Room::new(&raws[0])?, Room::new(&raws[1])?];
-    let mut queues = Vec::new();
-    for of in [0, 0, 1] {
-        queues.push((RingQueue::connected(scene, &rooms[of], 0, 4096)?, rooms[of].memory(scene, 4096)?, of));
-    }
-    let runner = |(queue, memory, of): &(RingQueue<'_>, Memory, usize)| -> Result<_> {
-        let store = store(memory.gpu, 1).as_bytes().to_vec();
-        let jump = Indirect { address: memory.gpu + 1024, length: store.len() as u64 + 24 }.to_packet();
-        memory.write(&raws[*of], 1024, &[store, jump.as_bytes().to_vec()].concat())?;
-        // The OS is not told of it, and so does not wait for its end.
-        queue.write(jump.as_bytes())?;
-        queue.publish()?;
-        queue.ring()?;
-        Ok(Runner { raw: &raws[*of], context: queue.queue.context, word: memory.cpu })
-    };
-    by_priority(scene, [&runner(&queues[0])?, &runner(&queues[1])?], || runner(&queues[2]))
+    let queue = |of: usize| RingQueue::connected(scene, &rooms[of], 0, 4096);
+    let queues = [queue(0)?, queue(0)?, queue(1)?];
+    let runner = |number: usize, of: usize| Runner::of_ring(scene, &raws[of], &rooms[of], &queues[number]);
+    by_priority(scene, [&runner(0, 0)?, &runner(1, 0)?], || runner(2, 1))
 }
