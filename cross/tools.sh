@@ -74,7 +74,8 @@ missing_signing_tools() {
     echo "${packages# }"
 }
 
-# The same for tests: they sign, compile C, ask QEMU for its own device, open dumps in a debugger, and have Wine read the INFs.
+# The same for tests: they sign, compile C, ask QEMU for its own device, open dumps in a debugger, and have Wine read
+# the INFs.
 missing_test_tools() {
     packages=$(missing_signing_tools)
     command -v qemu-system-x86_64 >/dev/null || packages="$packages qemu-system-x86"

@@ -79,7 +79,7 @@
 //!
 //! | module | services |
 //! |---|---|
-//! | [`kernel`], [`driver`], `entries`, [`thread`] | the machine, driver entries, those that do not return, system threads |
+//! | [`kernel`], [`driver`], `entries`, [`thread`] | the machine, driver entries, which return, system threads |
 //! | [`mod@rules`], [`rules_nt`], [`rules_memory`], [`rules_user`] | rules, and those of this crate |
 //! | [`image`], [`imports`], [`shim`] | loader, import table, the win64 boundary |
 //! | [`pool`], [`memory`], [`mmio`] | pool, pages, MDLs, mappings, device registers |

@@ -385,7 +385,8 @@ fn lost(device: &Device, queue: &Queue) -> Result<D3DKMT_DEVICEEXECUTION_STATE> 
 /// The process whose buffer hung nothing ends it: its jump becomes nothing.
 fn ended(device: &Device, queue: &Queue, endless: &Allocation) -> Result<D3DKMT_DEVICEEXECUTION_STATE> {
     // Still there: it has run beside all of B's work.
-    ensure!(queue.progress()?.0 < queue.progress()?.1, "process A's endless command buffer ended by itself");
+    let (done, submitted) = queue.progress()?;
+    ensure!(done < submitted, "process A's endless command buffer ended by itself");
     let length = u32::try_from(endless_length(queue, endless)?)?;
     // The first word of a packet says what it is: one store, since an engine reads meanwhile.
     endless.write(0, &Encoded::nop(length).as_bytes()[..8])?;

@@ -267,7 +267,8 @@ win_extern! {
                 let is_another = context.root.is_some_and(|old| Some(old) != root);
                 context.root = root;
                 let (handle, suspended) = (number(arguments.hContext), context.suspended);
-                let has_packets = state.engines.iter().any(|engine| engine.packets.iter().any(|it| it.context == handle));
+                let packets = state.engines.iter().flat_map(|engine| &engine.packets);
+                let has_packets = packets.into_iter().any(|packet| packet.context == handle);
                 let has_queues = state.queues.values().any(|queue| queue.context == handle);
                 let runs = is_another && (has_packets || has_queues && !suspended);
                 drop(state);

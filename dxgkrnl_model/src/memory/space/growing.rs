@@ -1,7 +1,8 @@
 //! A root page table of two levels, which grows with the addresses that are mapped.
 //!
 //! Chosen: it has the entries that its space needs so far, twice as many each time, as the driver rounds them; it does
-//! not shrink. Those of the paging process and of companions have one size. The new one is filled before any context has it, and the old one goes when none has it any more.
+//! not shrink. Those of the paging process and of companions have one size. The new one is filled before any context
+//! has it, and the old one goes when none has it any more.
 //!
 //! Source: DDI pages DxgkDdiGetRootPageTableSize, DxgkDdiSetRootPageTable (no context of the process runs meanwhile);
 //! article GPU virtual memory in WDDM 2.0 (a root of two levels is sized dynamically).
