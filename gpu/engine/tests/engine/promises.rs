@@ -1,6 +1,6 @@
 //! What documents say of the engine in a half-sentence: each here has a test of its own.
 
-use crate::support::{Range, Rig, log, log_entry, log_position};
+use crate::support::{Range, Rig, TestQueue, log, log_entry, log_position};
 use gpu_engine::engine::Step;
 use gpu_engine::fence_log::{ENTRY_SIZE, HEADER_SIZE};
 use gpu_engine::host::Lock;
@@ -131,6 +131,37 @@ fn a_ring_that_is_found_by_the_write_pointer_counts() {
         rig.settle();
     }
     assert_eq!((q.queue.rung.load(Ordering::Relaxed) - before, m.read(0)), (5, 5));
+}
+
+/// The same where the engine has more doorbells than the one whose write pointer it looks at.
+#[test]
+fn a_ring_of_each_of_several_doorbells_counts() {
+    let mut rig = Rig::new();
+    let (mut queues, m) = ([rig.queue(0, 0), rig.queue(0, 1)], rig.map(1, false));
+    rig.settle();
+    let rung = |q: &TestQueue| q.queue.rung.load(Ordering::Relaxed);
+    let before = [0, 1].map(|at| rung(&queues[at]));
+    for value in 1..=5 {
+        for queue in &mut queues {
+            queue.submit(&[store(m.va, value)]);
+            rig.settle();
+        }
+    }
+    assert_eq!([0, 1].map(|at| rung(&queues[at]) - before[at]), [5, 5]);
+}
+
+/// A ring that comes between the connection and the engine's next look at the doorbells is seen.
+#[test]
+fn a_ring_in_front_of_the_first_look_at_a_connection_is_seen() {
+    let mut rig = Rig::new();
+    let (mut q, m) = (rig.queue(0, 0), rig.map(1, false));
+    rig.settle();
+    rig.gpu.doorbells.disconnect(0);
+    rig.settle();
+    rig.gpu.doorbells.connect(0, &q.queue, true);
+    q.submit(&[store(m.va, 1)]);
+    rig.settle();
+    assert_eq!(m.read(0), 1);
 }
 
 /// A ring that was replaced, and freed before its work was done, is a fault: its packets are not passed over.
