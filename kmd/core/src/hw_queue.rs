@@ -246,3 +246,42 @@ impl<P: Platform> HwQueue<P> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handles(doorbells: &Doorbells) -> [Option<u64>; 3] {
+        [10, 20, 30].map(|os| doorbells.of(os).map(Handle::raw))
+    }
+
+    #[test]
+    fn a_queue_has_one_doorbell_and_a_second_while_it_is_resized() {
+        let mut doorbells = Doorbells::default();
+        assert!(doorbells.add(true), "a resize makes the only one as well");
+        doorbells.know(1, 10, Handle::from_raw(101));
+        assert!(!doorbells.add(false));
+        assert!(doorbells.add(true));
+        doorbells.know(2, 20, Handle::from_raw(102));
+        assert!(!doorbells.add(true) && !doorbells.add(false), "there are two");
+        assert_eq!((handles(&doorbells), doorbells.newest), ([Some(101), Some(102), None], 2));
+        // The older one goes, and the next resize may be.
+        assert_eq!(doorbells.remove(1), Left::Newer);
+        assert!(!doorbells.add(false) && doorbells.add(true));
+        doorbells.know(3, 30, Handle::from_raw(103));
+        assert_eq!((handles(&doorbells), doorbells.newest), ([None, Some(102), Some(103)], 3));
+    }
+
+    #[test]
+    fn the_ring_of_what_is_left_is_the_last_one() {
+        let mut doorbells = Doorbells::default();
+        for (key, os) in [(1, 10), (2, 20)] {
+            assert!(doorbells.add(true));
+            doorbells.know(key, os, Handle::from_raw(100 + key));
+        }
+        // The newer one goes first.
+        assert_eq!((doorbells.remove(2), doorbells.newest), (Left::Older, 1));
+        assert_eq!((doorbells.remove(1), handles(&doorbells)), (Left::Nothing, [None; 3]));
+        assert!(doorbells.add(false));
+    }
+}

@@ -3,8 +3,10 @@
 use super::{CONNECTED, MODELS, RETRY, RingQueue, Room, raw};
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, anyhow, ensure};
+use dxgkrnl_model::personality::CallbackFault;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use wddm_abi::ntstatus;
 
 const VICTIM: &str = "User-mode work submission, Victimizing doorbell pseudocode in KMD";
 
@@ -41,6 +43,13 @@ pub(super) const CASES: &[Scenario] = &[
                 connection and the end of an old one",
         source: "DxgkCbDisconnectDoorbell; DxgkDdiConnectDoorbell; DxgkDdiDestroyDoorbell",
         play: looks_no_more,
+    },
+    Scenario {
+        id: "DB-84",
+        title: "the OS refuses to disconnect a doorbell, by whatever status: its owner has it until the OS agrees",
+        source: "DxgkCbDisconnectDoorbell, Return value; User-mode work submission, Victimizing doorbell pseudocode in \
+                 KMD",
+        play: refused,
     },
 ];
 
@@ -86,6 +95,28 @@ fn shares(scene: &Scene, share: usize) -> Played {
         run(scene, queue)?;
     }
     Ok(())
+}
+
+/// One doorbell for two queues. The first time the OS keeps its owner's connection; by STATUS_INVALID_PARAMETER as well,
+/// which says of a doorbell that is being destroyed that it is gone, and of no other.
+fn refused(stage: &Stage) -> Played {
+    for status in [ntstatus::STATUS_INVALID_PARAMETER, ntstatus::STATUS_UNSUCCESSFUL] {
+        let setup = Setup::default().setting("PhysicalDoorbells", 1).setting("IdleMilliseconds", 0);
+        let fault = CallbackFault { callback: "DxgkCbDisconnectDoorbell", nth: 1, status };
+        let setup = setup.windows(|windows| windows.faults.callbacks.push(fault));
+        stage.play(setup, kept_once).with_context(|| format!("{status:?}"))?;
+    }
+    Ok(())
+}
+
+fn kept_once(scene: &Scene) -> Played {
+    let raw = raw(scene)?;
+    let room = Room::new(&raw)?;
+    let first = RingQueue::connected(scene, &room, 0, 4096)?;
+    let second = RingQueue::connected(scene, &room, 0, 4096)?;
+    same("calls that ask for a doorbell", scene.callbacks("DxgkCbDisconnectDoorbell"), 2)?;
+    same("the first one's status", first.status()?, RETRY)?;
+    [&second, &first].into_iter().try_for_each(|queue| run(scene, queue))
 }
 
 fn nothing_left(stage: &Stage) -> Played {

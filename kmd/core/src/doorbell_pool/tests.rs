@@ -212,6 +212,18 @@ fn what_the_os_keeps_is_not_asked_for_again_while_there_are_others() {
     assert_eq!(rig.connect(&pool, &d), Attempt::Connected(0));
 }
 
+/// What the OS keeps is passed over although its process has more than its share: another's goes.
+#[test]
+fn what_the_os_keeps_of_a_process_over_its_share_is_passed_over() {
+    let ([a, b], [c], [d]) = (bells(1), bells(2), bells(3));
+    let (mut rig, pool) = full(3, &[a.clone(), b.clone(), c.clone()]);
+    rig.kept = [a.key, b.key].into();
+    assert_eq!(rig.connect(&pool, &d), Attempt::Refused);
+    assert_eq!(rig.connect(&pool, &d), Attempt::Refused);
+    assert_eq!(rig.connect(&pool, &d), Attempt::Connected(2));
+    assert_eq!(rig.asked(), [a.key, b.key, c.key]);
+}
+
 /// A process with many queues holds every physical doorbell; a second one connects.
 #[test]
 fn a_process_may_have_all_until_another_wants_one() {

@@ -2,6 +2,7 @@
 
 use crate::mock::{Mock, RING, create};
 use crate::submission::{memory, store, word};
+use std::sync::atomic::Ordering;
 use std::thread;
 use umd_core::adapter::Mode;
 use umd_core::doorbell::Status;
@@ -186,4 +187,24 @@ fn progress_can_be_looked_at_while_another_thread_waits_for_space() {
     assert_eq!(queue.progress(), (2, 2));
     drop((queue, device));
     mock.assert_clean();
+}
+
+/// Behind a resize the work in the old ring is still queued, and the new doorbell's word says so, whoever reads it.
+#[test]
+fn a_resized_queue_tells_what_it_has_queued() {
+    let mock = Mock::new();
+    let device = mock.device();
+    let (queue, memory) = (mock.queue(&device), memory(&device));
+    for value in 1..=3 {
+        assert_eq!(store(&queue, &memory, value), Ok(value));
+    }
+    queue.resize(2 * RING).unwrap();
+    let told = |mock: &Mock| {
+        let world = mock.world();
+        let doorbells = world.queues.values().filter_map(|queue| queue.doorbell.as_ref());
+        doorbells.map(|doorbell| doorbell.last_queued.load(Ordering::Relaxed)).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mock), [3]);
+    assert_eq!(store(&queue, &memory, 4), Ok(4));
+    assert_eq!(told(&mock), [4]);
 }

@@ -284,6 +284,22 @@ fn a_full_ring_is_waited_for_or_said() {
     mock.assert_clean();
 }
 
+/// A queue that is aborted while its ring is full is lost at once: it does not wait for work that may never be done.
+#[test]
+fn a_full_ring_of_an_aborted_queue_is_not_waited_for() {
+    let mock = Mock::new();
+    let device = mock.device();
+    let queue = mock.queue(&device);
+    let mut big = queue.new_list();
+    big.nop((RING - MAX_TAIL) as u32).unwrap();
+    queue.submit(&mut big, true).unwrap();
+    mock.world().disconnect(3);
+    let active = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ACTIVE;
+    let waits = mock.calls(Thunk::WaitForSynchronizationObjectFromCpu);
+    assert_eq!(queue.submit(&mut big, true), Err(UmdError::QueueLost { state: active, fault: None }));
+    assert_eq!(mock.calls(Thunk::WaitForSynchronizationObjectFromCpu), waits);
+}
+
 #[test]
 fn a_full_ring_of_a_dead_gpu_is_an_error_within_bounded_time() {
     let mock = Mock::new();
