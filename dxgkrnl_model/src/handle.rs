@@ -4,15 +4,16 @@
 //! reused, and looked up here, never trusted; so a callback needs no other context than the handle in its arguments,
 //! and a handle of a destroyed object is told from one that never was.
 //!
-//! **User mode** gets `D3DKMT_HANDLE`s: 20 bits of index, 6 of generation, 5 of type. A table belongs to one process; a
-//! handle of another process, of another type, or of a dead object is refused.
+//! **User mode** gets `D3DKMT_HANDLE`s, of a table that belongs to its process ([`HandleTable`]).
+
+mod user;
 
 use std::collections::HashMap;
 use std::sync::Weak;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use wddm_abi::{D3DKMT_HANDLE, HANDLE};
+use wddm_abi::HANDLE;
 
 use crate::adapter::Adapter;
 use crate::context::Context;
@@ -22,6 +23,9 @@ use crate::fence::native::{FenceOnAdapter, LocalFence};
 use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
 use crate::process::ProcessAdapter;
+
+pub use user::HandleType;
+pub(crate) use user::HandleTable;
 
 /// First value given to a driver.
 const FIRST: u64 = 0xFFFF_C100_0000_0000;
@@ -155,161 +159,9 @@ typed_lookups! {
     doorbell: Doorbell => Doorbell;
 }
 
-/// Type of a user-mode handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-#[expect(missing_docs, reason = "one variant per object")]
-pub enum HandleType {
-    Adapter = 1,
-    Device,
-    Context,
-    HwContext,
-    HwQueue,
-    PagingQueue,
-    Allocation,
-    Resource,
-    SyncObject,
-    NativeFence,
-    Doorbell,
-}
-
-const TYPE_BITS: u32 = 5;
-const GENERATION_BITS: u32 = 6;
-const INDEX_BITS: u32 = 20;
-
-#[derive(Debug)]
-struct Slot<T> {
-    generation: u32,
-    kind: HandleType,
-    object: Option<T>,
-}
-
-/// Objects by user-mode handle.
-#[derive(Debug)]
-pub(crate) struct HandleTable<T> {
-    slots: Vec<Slot<T>>,
-    /// Free indices, oldest first, so that a stale handle stays stale for long.
-    free: std::collections::VecDeque<u32>,
-}
-
-impl<T> Default for HandleTable<T> {
-    fn default() -> Self {
-        Self { slots: Vec::new(), free: std::collections::VecDeque::new() }
-    }
-}
-
-/// Indices kept free before one is used again.
-const KEEP_FREE: usize = 64;
-
-impl<T: Clone> HandleTable<T> {
-    /// Adds an object. `None`: the table is full.
-    pub(crate) fn insert(&mut self, kind: HandleType, object: T) -> Option<D3DKMT_HANDLE> {
-        let index = if self.free.len() > KEEP_FREE {
-            self.free.pop_front()?
-        } else if self.slots.len() < 1 << INDEX_BITS {
-            self.slots.push(Slot { generation: 0, kind, object: None });
-            u32::try_from(self.slots.len() - 1).ok()?
-        } else {
-            self.free.pop_front()?
-        };
-        let slot = self.slots.get_mut(index as usize)?;
-        slot.kind = kind;
-        slot.object = Some(object);
-        Some(compose(index, slot.generation, kind))
-    }
-
-    /// The object of this type behind `handle`.
-    pub(crate) fn get(&self, handle: D3DKMT_HANDLE, kind: HandleType) -> Option<T> {
-        self.slot(handle, kind)?.object.clone()
-    }
-
-    /// Takes an object out.
-    pub(crate) fn remove(&mut self, handle: D3DKMT_HANDLE, kind: HandleType) -> Option<T> {
-        let (index, generation, found) = decompose(handle);
-        let slot = self.slots.get_mut(index as usize)?;
-        if slot.generation != generation || slot.kind != kind || found != kind as u32 {
-            return None;
-        }
-        let object = slot.object.take()?;
-        slot.generation = (slot.generation + 1) % (1 << GENERATION_BITS);
-        self.free.push_back(index);
-        Some(object)
-    }
-
-    fn slot(&self, handle: D3DKMT_HANDLE, kind: HandleType) -> Option<&Slot<T>> {
-        let (index, generation, found) = decompose(handle);
-        let slot = self.slots.get(index as usize)?;
-        (slot.generation == generation && slot.kind == kind && found == kind as u32).then_some(slot)
-    }
-
-    /// Every object.
-    pub(crate) fn objects(&self) -> impl Iterator<Item = &T> {
-        self.slots.iter().filter_map(|slot| slot.object.as_ref())
-    }
-
-    /// Returns whether `is_it` holds for an object.
-    pub(crate) fn any(&self, is_it: impl FnMut(&T) -> bool) -> bool {
-        self.slots.iter().filter_map(|slot| slot.object.as_ref()).any(is_it)
-    }
-
-    /// Every object with its handle.
-    pub(crate) fn entries(&self) -> Vec<(D3DKMT_HANDLE, T)> {
-        let mut entries = Vec::new();
-        for (index, slot) in self.slots.iter().enumerate() {
-            if let (Some(object), Ok(index)) = (&slot.object, u32::try_from(index)) {
-                entries.push((compose(index, slot.generation, slot.kind), object.clone()));
-            }
-        }
-        entries
-    }
-
-    /// How many objects.
-    pub(crate) fn len(&self) -> usize {
-        self.objects().count()
-    }
-}
-
-fn compose(index: u32, generation: u32, kind: HandleType) -> D3DKMT_HANDLE {
-    // Bit 31 stays clear and the type is not 0: neither 0 nor a small number nor all ones is a handle.
-    (index << (TYPE_BITS + GENERATION_BITS)) | (generation << TYPE_BITS) | kind as u32
-}
-
-fn decompose(handle: D3DKMT_HANDLE) -> (u32, u32, u32) {
-    let kind = handle & ((1 << TYPE_BITS) - 1);
-    let generation = (handle >> TYPE_BITS) & ((1 << GENERATION_BITS) - 1);
-    (handle >> (TYPE_BITS + GENERATION_BITS), generation, kind)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_handle_has_a_type_and_dies_with_its_object() {
-        let mut table = HandleTable::default();
-        let one = table.insert(HandleType::Device, "one").unwrap_or_default();
-        assert_eq!(table.get(one, HandleType::Device), Some("one"));
-        assert_eq!(table.get(one, HandleType::HwQueue), None);
-        assert_eq!(table.remove(one, HandleType::Device), Some("one"));
-        assert_eq!(table.get(one, HandleType::Device), None);
-        assert_eq!(table.remove(one, HandleType::Device), None);
-        for filler in [0, u32::MAX, 0xA5A5_A5A5] {
-            assert_eq!(table.get(filler, HandleType::Device), None);
-        }
-    }
-
-    #[test]
-    fn an_index_is_not_used_again_at_once() {
-        let mut table = HandleTable::default();
-        let first = table.insert(HandleType::Context, 0).unwrap_or_default();
-        table.remove(first, HandleType::Context);
-        for _ in 0..200 {
-            let next = table.insert(HandleType::Context, 1).unwrap_or_default();
-            assert_ne!(next, first);
-            table.remove(next, HandleType::Context);
-        }
-        assert_eq!(table.len(), 0);
-    }
 
     #[test]
     fn kernel_handles_are_not_reused() {

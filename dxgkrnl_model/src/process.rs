@@ -209,6 +209,16 @@ impl ProcessInner {
         self.handles.lock().insert(kind, object)
     }
 
+    /// A handle whose object comes later. `None`: the table is full.
+    pub(crate) fn reserve(&self, kind: HandleType) -> Option<D3DKMT_HANDLE> {
+        self.handles.lock().reserve(kind)
+    }
+
+    /// Lets a reserved handle lead to its object.
+    pub(crate) fn fill(&self, handle: D3DKMT_HANDLE, object: UserObject) {
+        self.handles.lock().fill(handle, object);
+    }
+
     /// Takes an object out.
     pub(crate) fn remove(&self, handle: D3DKMT_HANDLE, kind: HandleType) -> Option<UserObject> {
         self.handles.lock().remove(handle, kind)

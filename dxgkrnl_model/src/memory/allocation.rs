@@ -85,6 +85,8 @@ pub(crate) struct Resource {
     driver: AtomicUsize,
     pub(crate) runtime: Vec<u8>,
     pub(crate) private: Vec<u8>,
+    /// It was made to be shared by NT handles.
+    pub(crate) shared: bool,
     pub(crate) allocations: Lock<Vec<Arc<Allocation>>>,
     users: AtomicU32,
 }

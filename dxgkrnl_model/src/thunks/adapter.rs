@@ -38,7 +38,12 @@ fn number(luid: LUID) -> u64 {
     u64::from(luid.LowPart) | u64::from(luid.HighPart.cast_unsigned()) << 32
 }
 
-/// Opens every started adapter, compute-only ones if they are wanted. No adapter here only displays.
+/// What an enumeration without an array asks to have room for: not how many there are. Source: Wine's tests of D3DKMT,
+/// which run on Windows (34 on Windows 11, 32 before).
+const ROOM: u32 = 34;
+
+/// Opens every started adapter, compute-only ones if they are wanted. No adapter here only displays. Returns how many;
+/// [`ROOM`] without an array.
 fn enumerate(
     call: &Call,
     room: u32,
@@ -50,7 +55,7 @@ fn enumerate(
         .retain(|adapter| adapter.is_started() && (!adapter.known_caps().is_compute_only() || compute_only(adapter)));
     let count = u32::try_from(adapters.len()).unwrap_or(u32::MAX);
     if array.is_null() {
-        return Ok(count);
+        return Ok(ROOM);
     }
     if room < count {
         return Err(ntstatus::STATUS_BUFFER_TOO_SMALL);
@@ -212,6 +217,8 @@ fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
         | Type::KMTQAITYPE_ADAPTERPERFDATA
         | Type::KMTQAITYPE_ADAPTERPERFDATA_CAPS
         | Type::KMTQUITYPE_GPUVERSION => performance(adapter, record.Type, address, size),
+        // No update of the driver is being installed.
+        Type::KMTQAITYPE_CHECKDRIVERUPDATESTATUS => give(address, size, &0_u32),
         Type::KMTQAITYPE_UMDRIVERNAME => driver_name(adapter, address, size),
         Type::KMTQAITYPE_ADAPTERREGISTRYINFO | Type::KMTQAITYPE_ADAPTERREGISTRYINFO_RENDER => {
             registry_info(adapter, address, size)
@@ -404,6 +411,8 @@ fn escape(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
         }
         D3DKMT_ESCAPETYPE::D3DKMT_ESCAPE_DRIVERPRIVATE => {}
         D3DKMT_ESCAPETYPE::D3DKMT_ESCAPE_TDRDBGCTRL => return control_recovery(call, record),
+        // Source: Wine's tests of D3DKMT, which run on Windows.
+        D3DKMT_ESCAPETYPE(number) if D3DKMT_ESCAPETYPE(number).name().is_none() => return Err(INVALID),
         _ => return Err(ntstatus::STATUS_NOT_SUPPORTED),
     }
     let part = adapter(call, record.hAdapter)?;

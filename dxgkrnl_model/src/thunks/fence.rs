@@ -32,6 +32,10 @@ thunks! {
 
     fn D3DKMTCreateSynchronizationObject2(call, record: D3DKMT_CREATESYNCHRONIZATIONOBJECT2) {
         let device = device(call, record.hDevice)?;
+        let limit = D3DDDI_SYNCHRONIZATIONOBJECT_TYPE::D3DDDI_SYNCHRONIZATION_TYPE_LIMIT;
+        if !(1..limit.0).contains(&record.Info.Type.0) {
+            return Err(INVALID);
+        }
         if record.Info.Type != D3DDDI_SYNCHRONIZATIONOBJECT_TYPE::D3DDDI_MONITORED_FENCE {
             return Err(ntstatus::STATUS_NOT_SUPPORTED);
         }

@@ -106,6 +106,10 @@ thunks! {
                 return Err(INVALID);
             }
             resource.children().to_vec()
+        } else if record.AllocationCount == 0 {
+            // Nothing to destroy. Source: Wine's tests of D3DKMT, which run on Windows; Microsoft's dxgkrnl for Linux
+            // refuses it.
+            return DONE;
         } else {
             let opens = allocations(call, &device, record.phAllocationList, record.AllocationCount)?;
             opens.iter().map(|open| open.handle()).collect()
@@ -308,6 +312,10 @@ fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
     if flags.bits0 & !KNOWN_FLAGS != 0 {
         return Err(ntstatus::STATUS_NOT_SUPPORTED);
     }
+    // Source: Wine's tests of D3DKMT, which run on Windows, with CreateResource and without.
+    if record.hResource != 0 && call.process.resource(record.hResource).is_none() {
+        return Err(ntstatus::STATUS_INVALID_HANDLE);
+    }
     // Sharing needs a resource, and NT handles; an existing resource takes no more allocations here.
     if (flags.CreateShared() && !(flags.CreateResource() && flags.NtSecuritySharing())) || record.hResource != 0 {
         return Err(INVALID);
@@ -323,6 +331,7 @@ fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
         private: private(record.pPrivateDriverData().expose_provenance(), record.PrivateDriverDataSize)?,
         runtime: private(record.pPrivateRuntimeData.expose_provenance(), record.PrivateRuntimeDataSize)?,
         resource: flags.CreateResource(),
+        shared: flags.CreateShared(),
     };
     let created = allocation::create(&call.process, &device, &mut request)?;
     created.allocations.iter().chain([&created.resource]).for_each(|handle| call.makes(*handle));
@@ -333,6 +342,8 @@ fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
         capture::store(at, info.as_bytes())?;
     }
     record.hResource = created.resource;
+    // Global handles are not made here. Source: Wine's tests: whatever was in the member is gone.
+    record.hGlobalShare = 0;
     DONE
 }
 

@@ -109,13 +109,7 @@ thunks! {
         let resource = shared_resource(call, record.hNtHandle)?;
         let allocations = resource.allocations.lock().clone();
         let total: usize = allocations.iter().map(|allocation| allocation.private.len()).sum();
-        let runtime = record.pPrivateRuntimeData.expose_provenance();
-        if runtime != 0 {
-            if (record.PrivateRuntimeDataSize as usize) < resource.runtime.len() {
-                return Err(ntstatus::STATUS_BUFFER_TOO_SMALL);
-            }
-            capture::store(runtime, &resource.runtime)?;
-        }
+        // The buffer for the runtime's data is not looked at. Source: Wine's tests of D3DKMT, which run on Windows.
         // CAST: sizes that came from 32-bit members.
         record.PrivateRuntimeDataSize = resource.runtime.len() as u32;
         record.TotalPrivateDriverDataSize = total as u32;
@@ -141,13 +135,28 @@ fn open_resource(call: &Call, record: &mut D3DKMT_OPENRESOURCEFROMNTHANDLE) -> O
         return Err(INVALID);
     }
     let total: usize = allocations.iter().map(|allocation| allocation.private.len()).sum();
+    // Source: Wine's tests of D3DKMT, which run on Windows: the size of the runtime's data is exact; of too short a
+    // buffer for the driver's they expect STATUS_NO_MEMORY. Chosen: for the resource's as for the allocations'.
+    if record.PrivateRuntimeDataSize as usize != resource.runtime.len() {
+        return Err(INVALID);
+    }
     let room = [
         (record.TotalPrivateDriverDataBufferSize as usize, total),
         (record.ResourcePrivateDriverDataSize as usize, resource.private.len()),
-        (record.PrivateRuntimeDataSize as usize, resource.runtime.len()),
     ];
     if room.iter().any(|(room, needed)| room < needed) {
-        return Err(ntstatus::STATUS_BUFFER_TOO_SMALL);
+        return Err(ntstatus::STATUS_NO_MEMORY);
+    }
+    // Each buffer is looked at before anything is opened: what is refused leaves no handle behind.
+    let buffers = [
+        (record.pPrivateRuntimeData.expose_provenance(), resource.runtime.len()),
+        (record.pResourcePrivateDriverData.expose_provenance(), resource.private.len()),
+        (record.pTotalPrivateDriverDataBuffer.expose_provenance(), total),
+        (record.pOpenAllocationInfo2.expose_provenance(), allocations.len() * size_of::<D3DDDI_OPENALLOCATIONINFO2>()),
+    ];
+    for (address, length) in buffers {
+        // As writes probe: what is there is written back.
+        capture::store(address, &capture::bytes(address, length)?)?;
     }
     let opened = allocation::open(&call.process, &device, &allocations, Some(&resource), false)?;
     opened.allocations.iter().chain([&opened.resource]).for_each(|handle| call.makes(*handle));
@@ -181,7 +190,8 @@ fn share(call: &Call, count: u32, handles: usize, access: u32, result: usize) ->
     let handle: u32 = capture::read(handles)?;
     let native = call.process.native_fence(handle).filter(|fence| fence.fence().is_shared());
     let monitored = call.process.monitored_fence(handle).filter(|fence| fence.is_shared());
-    let resource = call.process.resource(handle);
+    // Source: Wine's tests of D3DKMT, which run on Windows: what was not made to be shared cannot be.
+    let resource = call.process.resource(handle).filter(|resource| resource.resource().shared);
     let object = match (native, monitored, resource) {
         (Some(fence), ..) => SharedObject::Native(Held::new(&fence).ok_or(INVALID)?, access & fence.access()),
         (_, Some(fence), _) => SharedObject::Monitored(fence.state().clone(), access & fence.access()),

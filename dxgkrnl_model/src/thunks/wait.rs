@@ -185,12 +185,19 @@ thunks! {
         wait_from_cpu(call, record)
     }
 
+    // A value below a fence's own is refused without `AllowFenceRewind`, and then no fence of the call is signaled.
+    // Source: DDI page D3DDDICB_SIGNALFLAGS; Wine's tests of D3DKMT, which run on Windows, of monitored fences. Chosen: of
+    // native ones alike.
     fn D3DKMTSignalSynchronizationObjectFromCpu(call, record: D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU) {
         let device = device(call, record.hDevice)?;
-        if record.Flags.Value != 0 {
+        let rewind = D3DDDICB_SIGNALFLAGS::zeroed().with_AllowFenceRewind(true);
+        if record.Flags.Value & !rewind.Value != 0 {
             return Err(INVALID);
         }
         let fences = fences(call, record.ObjectHandleArray, record.FenceValueArray, record.ObjectCount, D3DDDI_SYNC_OBJECT_SIGNAL)?;
+        if !record.Flags.AllowFenceRewind() && fences.iter().any(|(fence, value)| fence.value() > *value) {
+            return Err(INVALID);
+        }
         let mut native = Vec::new();
         for (fence, value) in fences {
             match fence {

@@ -31,6 +31,8 @@ pub(crate) struct Request {
     pub(crate) runtime: Vec<u8>,
     /// Make a resource.
     pub(crate) resource: bool,
+    /// It may be shared.
+    pub(crate) shared: bool,
 }
 
 /// What was made: handles in the order of the request, and the resource's, or 0.
@@ -70,6 +72,7 @@ pub(crate) fn create(process: &ProcessInner, device: &Arc<Device>, request: &mut
             driver: AtomicUsize::new(arguments.hResource.expose_provenance()),
             runtime: std::mem::take(&mut request.runtime),
             private: request.private.clone(),
+            shared: request.shared,
             allocations: Lock::new(Rank::Registry, Vec::new()),
             users: AtomicU32::new(0),
         })
@@ -222,6 +225,10 @@ pub(crate) fn open(
     let adapter = device.adapter();
     let mut created = Created::default();
     let mut opens = Vec::new();
+    if resource.is_some() {
+        // The resource's handle comes before its allocations'. Source: Wine's tests of D3DKMT, which run on Windows.
+        created.resource = process.reserve(HandleType::Resource).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+    }
     for allocation in allocations {
         let open = Arc::new(OpenAllocation {
             device: device.clone(),
@@ -238,7 +245,7 @@ pub(crate) fn open(
             locking: crate::sync::Gate::new(),
         });
         let Some(handle) = process.insert(UserObject::Allocation(open.clone())) else {
-            forget(process, &created.allocations);
+            forget(process, &created);
             return Err(ntstatus::STATUS_NO_MEMORY);
         };
         open.handle.store(handle, Ordering::Release);
@@ -274,7 +281,7 @@ pub(crate) fn open(
     let listed =
         [ntstatus::STATUS_INVALID_PARAMETER, ntstatus::STATUS_NO_MEMORY, ntstatus::STATUS_GRAPHICS_DRIVER_MISMATCH];
     if let Err(status) = judge_creation(adapter, "DxgkDdiOpenAllocation", status, &listed) {
-        forget(process, &created.allocations);
+        forget(process, &created);
         return Err(status);
     }
     for (open, info) in opens.iter().zip(&infos) {
@@ -290,7 +297,7 @@ pub(crate) fn open(
             children: created.allocations.clone(),
             closed: AtomicBool::new(false),
         });
-        created.resource = process.insert(UserObject::Resource(object)).unwrap_or(0);
+        process.fill(created.resource, UserObject::Resource(object));
         for open in &opens {
             open.resource_handle.store(created.resource, Ordering::Release);
         }
@@ -298,9 +305,10 @@ pub(crate) fn open(
     Ok(created)
 }
 
-fn forget(process: &ProcessInner, handles: &[D3DKMT_HANDLE]) {
-    for handle in handles {
+fn forget(process: &ProcessInner, created: &Created) {
+    for handle in &created.allocations {
         let object = process.remove(*handle, HandleType::Allocation);
         drop(object);
     }
+    drop(process.remove(created.resource, HandleType::Resource));
 }
