@@ -24,8 +24,8 @@ use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
 use crate::process::ProcessAdapter;
 
-pub use user::HandleType;
 pub(crate) use user::HandleTable;
+pub use user::HandleType;
 
 /// First value given to a driver.
 const FIRST: u64 = 0xFFFF_C100_0000_0000;

@@ -87,7 +87,10 @@ fn connect(bed: &Bed) -> Result<Vec<Measured>> {
             client.trip()
         })?;
         let connections = client.queue.counters()?.reconnects - before;
-        ensure!(connections >= times as u64, "{connections} connections in {times} submissions");
+        ensure!(
+            connections >= times as u64,
+            "{connections} connections in {times} submissions: doorbells are on rung 3"
+        );
         Ok(Taken::new(value, limit))
     })
 }
@@ -101,10 +104,20 @@ fn victim(bed: &Bed) -> Result<Vec<Measured>> {
         bed.measure(&VICTIM, || {
             clients[0].trip()?;
             let limit = trips(times, || clients[0].trip())?;
+            let connections = |clients: &[Client]| -> Result<u64> {
+                clients.iter().map(|client| Ok(client.queue.counters()?.reconnects)).sum()
+            };
+            let before = connections(&clients)?;
             let value = trips(times, || {
                 clients.reverse();
                 clients[0].trip()
             })?;
+            let taken = connections(&clients)? - before;
+            ensure!(
+                taken + 1 >= times as u64,
+                "{taken} connections in {times} submissions: no doorbell changes hands, which takes dedicated ones, on \
+                 rung 3"
+            );
             Ok(Taken::new(value, limit))
         })?
     };

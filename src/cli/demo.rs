@@ -226,6 +226,7 @@ fn summary(
         processes: 2,
         process_kind: if played.separate { "Linux process of its own" } else { "thread of the machine's process" },
         messages_hot: played.messages_hot,
+        doorbells_taken_hot: played.taken_hot,
         picture: places.picture.display().to_string(),
         timeline: places.timeline.display().to_string(),
         trace: places.trace.display().to_string(),

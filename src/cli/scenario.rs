@@ -140,7 +140,10 @@ impl Arguments {
             None => bail!("say what to play: an id (NF-01), a group, or all\n{}", groups()),
         };
         let cases = select(name);
-        ensure!(!cases.is_empty(), "no case and no group is called '{name}'; --list shows them");
+        ensure!(
+            !cases.is_empty(),
+            "no case and no group is called '{name}': it is one id, one group, or all; --list shows them"
+        );
         Ok(cases)
     }
 

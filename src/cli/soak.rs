@@ -19,7 +19,7 @@ pub struct Arguments {
     name: Name,
     #[command(flatten)]
     mode: Mode,
-    /// Rungs, from the lowest: 0 packets, 1 hardware queues, 2 native fences, 3 doorbells
+    /// Rungs, from the lowest: 0 packets, 1 hardware queues, 2 native fences, 3 doorbells; `crowd` is on rung 3 alone
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = rung, default_values_t = [0, 1, 2, 3])]
     rung: Vec<u32>,
     /// How many seeds draw, from 1 on: of `readings` a member of the family of Windows, beside the default and each
@@ -107,7 +107,12 @@ fn wanted(arguments: &Arguments) -> Result<&[Assignment]> {
     };
     for (name, _) in wanted {
         if let Some(what) = rounds(name) {
-            bail!("soak sets {name} in each round: {what} decides");
+            let alone = if arguments.name == Name::Crowd && name == "MaxRung" {
+                ", and a crowd is on rung 3 alone"
+            } else {
+                ""
+            };
+            bail!("soak sets {name} in each round: {what} decides{alone}");
         }
     }
     Ok(wanted)
@@ -186,7 +191,7 @@ fn many(arguments: &Arguments) -> Result<bool> {
     let is_left_out = arguments.rung == [0, 1, 2, 3];
     ensure!(
         is_left_out || arguments.rung == [3],
-        "a crowd needs doorbells, which are on rung 3 alone: leave --rung out"
+        "a crowd needs doorbells, which are on rung 3 alone: give --rung 3, or none"
     );
     storms(arguments, &[3], &|stage| {
         let (queues, times) = CROWD;
@@ -202,6 +207,7 @@ fn storms(arguments: &Arguments, rungs: &[u32], play: &dyn Fn(&Stage) -> (String
     for rung in rungs {
         for seed in 1..=arguments.seeds {
             let begun = Instant::now();
+            eprintln!("rung {rung}, seed {seed} of {} begins", arguments.seeds);
             let settings = settings(*rung, Windows::Default, wanted);
             let stage = Stage::new(form.clone(), seed).with_settings(&settings);
             let (what, played) = play(&stage);

@@ -9,7 +9,7 @@ use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, bail, ensure};
 use dxgkrnl_model::personality::MS;
-use gpu_wire::packet::Indirect;
+use gpu_wire::packet::{Indirect, Store};
 use std::time::{Duration, Instant};
 use umd_core::ffi::types::FP_KIND_SYSTEM;
 
@@ -333,6 +333,17 @@ fn rotated_late(stage: &Stage) -> Played {
     Ok(())
 }
 
+/// Rings until the doorbell is connected, and tells the OS where that is asked for. Returns the status behind that.
+fn rings(queue: &RingQueue) -> Result<u64> {
+    while queue.ring()? == RETRY {
+        queue.connect()?;
+    }
+    if queue.status()? == NOTIFY {
+        queue.notify()?;
+    }
+    queue.status()
+}
+
 fn of_its_own_node(stage: &Stage) -> Played {
     each_model(stage, 10, |scene| {
         let raw = raw(scene)?;
@@ -343,19 +354,18 @@ fn of_its_own_node(stage: &Stage) -> Played {
             let progress = busy.submit_through(&[])?;
             busy.wait(scene, progress)?;
         }
-        if busy.status()? == RETRY {
-            busy.connect()?;
-        }
-        let status = busy.status()?;
         let buffer = room.memory(scene, 4096)?;
+        let begun = Store { address: buffer.gpu + 64, value: 1 }.to_packet();
         let jump = Indirect { address: buffer.gpu, length: 24 }.to_packet();
         buffer.write(&raw, 0, jump.as_bytes())?;
         // The OS is not told of it, and so does not look for its end.
+        busy.write(begun.as_bytes())?;
         busy.write(jump.as_bytes())?;
         busy.publish()?;
-        if busy.ring()? == NOTIFY {
-            busy.notify()?;
-        }
+        rings(&busy)?;
+        // The engine may have been idle for long enough when it rang: what was asked for then is over.
+        scene.until("the work", || Ok(raw.load(buffer.cpu + 64)? == 1))?;
+        let status = rings(&busy)?;
         idle_queue(scene, &room, 0)?;
         same("the doorbell beside which another goes", busy.status()?, status)
     })
