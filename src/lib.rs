@@ -14,6 +14,7 @@ pub mod dump;
 pub mod events;
 pub mod fuzz;
 pub mod inf;
+pub mod monitor;
 pub mod package;
 pub mod scenario;
 mod schedstat;

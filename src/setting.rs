@@ -113,7 +113,16 @@ pub fn class(settings: &[Assignment]) -> DeviceClass {
 /// An adapter of Fencepost: [`adapter`] without the settings of the service, and of the class that they are for.
 pub fn adapter_of_ours(settings: &[Assignment]) -> AdapterConfig {
     let own: Vec<_> = settings.iter().filter(|(name, _)| !is_of_service(name)).cloned().collect();
-    AdapterConfig { class: Some(class(settings)), ..adapter(&own) }
+    let mut config = AdapterConfig { class: Some(class(settings)), ..adapter(&own) };
+    // As the INF writes it.
+    config.registry.insert("HardwareInformation.AdapterString".to_owned(), RegistryValue::string(name_of_ours()));
+    config
+}
+
+/// What the INF of the display form calls the device that the model has.
+fn name_of_ours() -> &'static str {
+    let line = include_str!("../inf/fencepost.inx").lines().find_map(|line| line.strip_prefix("Device.Edu"));
+    line.and_then(|line| line.split('"').nth(1)).unwrap_or_default()
 }
 
 /// The default adapter, with these values under its driver's registry key. Of one name given twice, the last counts.

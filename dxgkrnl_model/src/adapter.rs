@@ -281,6 +281,14 @@ impl Adapter {
         self.luid.load(Ordering::Acquire)
     }
 
+    /// The name of its device interface, which D3DKMTOpenAdapterFromDeviceName takes in any case of letters: of the class
+    /// GUID_DISPLAY_DEVICE_ARRIVAL. Chosen: a compute-only adapter's, too, whose class has a GUID that is not published.
+    ///
+    /// Source: *GUID_DISPLAY_DEVICE_ARRIVAL* (the GUID).
+    pub fn device_name(&self) -> String {
+        format!(r"\\?\ROOT#DISPLAY#{:04}#{{1ca05180-a699-450a-9a0c-de4fbe3ddd89}}", self.device.index())
+    }
+
     pub(crate) fn set_luid(&self, luid: u64) {
         self.luid.store(luid, Ordering::Release);
     }

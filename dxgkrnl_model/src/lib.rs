@@ -36,6 +36,7 @@ pub mod report;
 pub mod rules;
 mod scheduling_log;
 mod sharing;
+mod statistics;
 pub mod statuses;
 pub mod sync;
 pub mod thunks;

@@ -7,11 +7,11 @@
 //! F1, or what the OS sees by itself ([`watch`]), and the next connection of a doorbell, or submission, on it. The
 //! component of an engine is the one that the driver maps to its node. A transition is over when the function returns;
 //! of a component whose flags say DriverCompletesFStateTransition, when the driver completes it, inside the function or
-//! later. A doorbell that connects while its engine goes to F1 brings it back at once. Work of the kernel that the
-//! engine has, or that comes while its doorbells are disconnected, takes the wish back: nothing is submitted to an
-//! engine in F1. So does a user-mode queue whose progress is below its last queued value once the doorbells are gone:
-//! what was rung before runs in F0. The article words no exception; of work that it was not told of, the OS knows
-//! nothing, and the driver has the engine look once more in F1.
+//! later: within TdrDdiDelay, since no page has a limit. A doorbell that connects while its engine goes to F1 brings it
+//! back at once. Work of the kernel that the engine has, or that comes while its doorbells are disconnected, takes the
+//! wish back: nothing is submitted to an engine in F1. So does a user-mode queue whose progress is below its last
+//! queued value once the doorbells are gone: what was rung before runs in F0. The article words no exception; of work
+//! that it was not told of, the OS knows nothing, and the driver has the engine look once more in F1.
 
 mod idle;
 mod sleep;
@@ -191,7 +191,13 @@ impl Power {
 
     /// `DxgkCbCompleteFStateTransition`.
     pub(crate) fn complete_transition(&self, adapter: &Arc<Adapter>, index: u32) {
-        let owed = self.with(index, |component| std::mem::take(&mut component.pending)).unwrap_or(false);
+        let complete = |component: &mut Component| {
+            if component.pending {
+                component.reached = component.state;
+            }
+            std::mem::take(&mut component.pending)
+        };
+        let owed = self.with(index, complete).unwrap_or(false);
         adapter.rules().check(&POWER_FSTATE, owed, || {
             format!("component {index}: completed without a transition, or without DriverCompletesFStateTransition")
         });
@@ -228,14 +234,16 @@ impl Power {
         if !held {
             return;
         }
-        let deadline = adapter.kernel().now() + adapter.personality().tdr.delay;
+        let deadline = adapter.kernel().now() + adapter.personality().tdr.ddi_delay;
         let done = self.changed.wait_for(adapter.kernel(), Some(deadline), || {
             let pending = self.with(index, |component| component.pending).unwrap_or(false);
             (!pending || !adapter.is_working()).then_some(())
         });
-        if done.is_some() {
-            self.with(index, |component| component.reached = state);
-        }
+        self.with(index, |component| {
+            if !component.pending {
+                component.reached = component.state;
+            }
+        });
         adapter.rules().check(&POWER_FSTATE, done.is_some(), || {
             format!("component {index} to F{state}: never completed by DxgkCbCompleteFStateTransition")
         });

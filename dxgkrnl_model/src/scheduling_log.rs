@@ -32,6 +32,7 @@ use crate::ddi::{self, call_ddi};
 use crate::hw_context::HwContext;
 use crate::personality::SchedulingLogs;
 use crate::rules::scheduling::{SLOG_INT, SLOG_INT_LOST, SLOG_RAN, SLOG_STALE};
+use crate::statistics::{LoggedUse, owner};
 use crate::sync::{Gate, Lock, Rank, Signal};
 use crate::vidsch::judge_resume;
 use reading::Buffer;
@@ -57,6 +58,8 @@ pub struct SchedulingRecord {
 struct Known {
     /// Address of the context object: a driver may give the same handle to a later context.
     who: usize,
+    /// The number of its process.
+    process: u64,
     state: Option<i32>,
     /// An entry said that it runs.
     ran: bool,
@@ -81,6 +84,8 @@ struct State {
     /// By the driver's handles.
     contexts: BTreeMap<usize, Known>,
     records: Vec<SchedulingRecord>,
+    /// How long contexts ran.
+    usage: LoggedUse,
 }
 
 impl State {
@@ -233,6 +238,16 @@ impl SchedulingLogSet {
         all.into_iter().flat_map(read).collect()
     }
 
+    /// What is known of the running time of a node's contexts, once what is new in its log was read. `None`: it has no
+    /// log.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn with_usage<R>(&self, adapter: &Adapter, node: u32, f: impl FnOnce(&LoggedUse) -> R) -> Option<R> {
+        let log = self.of(node)?;
+        log.read(adapter);
+        Some(f(&log.state.lock().usage))
+    }
+
     /// Reads what is new in the log of a context's node, and returns the context's last state in it. `None`: no entry
     /// says so.
     ///
@@ -272,7 +287,8 @@ impl SchedulingLogSet {
     pub(crate) fn made(&self, node: u32, context: Option<&Arc<HwContext>>) {
         let Some(log) = self.of(node) else { return };
         if let Some(context) = context {
-            let known = Known { who: Arc::as_ptr(context).addr(), state: None, ran: false, excused: false };
+            let (who, process) = (Arc::as_ptr(context).addr(), owner(context.device().process()));
+            let known = Known { who, process, state: None, ran: false, excused: false };
             log.state.lock().contexts.insert(context.driver_handle(), known);
         }
         // A context that came before its log was given has never been counted.

@@ -23,6 +23,7 @@ mod queue;
 mod records;
 mod refused;
 mod sharing;
+mod statistics;
 mod testing;
 mod update;
 mod wait;
@@ -229,7 +230,7 @@ pub(crate) fn enter(machine: &Machine, name: &'static str, body: impl FnOnce(&Ca
 }
 
 /// Every table, implementations first.
-fn tables() -> [&'static [ShimEntry]; 12] {
+fn tables() -> [&'static [ShimEntry]; 13] {
     [
         adapter::THUNKS,
         device::THUNKS,
@@ -240,6 +241,7 @@ fn tables() -> [&'static [ShimEntry]; 12] {
         queue::THUNKS,
         wait::THUNKS,
         sharing::THUNKS,
+        statistics::THUNKS,
         sharing::SHARE,
         update::THUNKS,
         refused::THUNKS,
@@ -313,8 +315,8 @@ macro_rules! table_of {
 }
 
 table_of! {
-    D3DKMTEnumAdapters2, D3DKMTEnumAdapters3, D3DKMTOpenAdapterFromLuid, D3DKMTCloseAdapter, D3DKMTQueryAdapterInfo,
-    D3DKMTIsFeatureEnabled, D3DKMTEscape, D3DKMTQueryStatistics,
+    D3DKMTEnumAdapters2, D3DKMTEnumAdapters3, D3DKMTOpenAdapterFromLuid, D3DKMTOpenAdapterFromDeviceName, D3DKMTCloseAdapter, D3DKMTQueryAdapterInfo,
+    D3DKMTIsFeatureEnabled, D3DKMTEscape, D3DKMTQueryStatistics, D3DKMTQueryVideoMemoryInfo,
     D3DKMTCreateDevice, D3DKMTDestroyDevice, D3DKMTGetDeviceState, D3DKMTCreateContextVirtual, D3DKMTDestroyContext,
     D3DKMTSubmitCommand,
     D3DKMTSetContextSchedulingPriority, D3DKMTGetContextSchedulingPriority,

@@ -27,6 +27,7 @@ use crate::ddi::{self, call_ddi};
 use crate::hw_queue::HwQueue;
 use crate::personality::{Departure, PacketCap};
 use crate::rules::queue::RESUME_STATUS;
+use crate::statistics::PacketUse;
 use crate::sync::{Lock, Rank, Signal};
 use completion::Completion;
 use packet::{PacketNode, PagingBuffer};
@@ -46,6 +47,8 @@ pub(crate) struct Node {
     pub(crate) packet: PacketNode,
     contexts: Lock<Vec<Weak<Context>>>,
     cadence: Lock<cadence::Cadence>,
+    /// How long packets ran.
+    pub(crate) usage: Lock<PacketUse>,
 }
 
 /// VidSch of an adapter.
@@ -102,6 +105,7 @@ impl VidSch {
                 packet: PacketNode::new(ordinal, info.place, submitted),
                 contexts: Lock::new(Rank::Registry, Vec::new()),
                 cadence: Lock::new(Rank::Log, cadence::Cadence::new(seed, ordinal)),
+                usage: Lock::new(Rank::Log, PacketUse::default()),
             })
         };
         *self.nodes.lock() = (0..).zip(&caps.nodes).map(node).collect();

@@ -13,7 +13,7 @@ use fencepost::demo::summary::{
     Summary, counts, hot, interrupts, interrupts_suppressed, reported, rings, signals, submissions,
 };
 use fencepost::timeline::{page, perfetto};
-use fencepost::world::{Form, hex};
+use fencepost::world::{Form, World, hex};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
     say_faults(arguments.family.windows, settings);
     let begun = Instant::now();
     let say = |text: &str| println!("[{:5.2} s] {text}", begun.elapsed().as_secs_f64());
-    let started = |adapter: &Adapter| {
+    let started = |_: &World, adapter: &Adapter| {
         say(&format!("{} started: WDDM 3.2, three nodes; granted: {}", driver_name(&form), rung(adapter)));
     };
     let recorder = arguments.dump.recorder();

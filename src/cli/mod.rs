@@ -10,6 +10,7 @@ mod decode;
 mod demo;
 mod dump;
 mod fuzz;
+mod gpu;
 mod inf;
 mod package;
 mod scenario;
@@ -51,6 +52,7 @@ enum Command {
     Package(package::Arguments),
     Soak(soak::Arguments),
     Fuzz(fuzz::Arguments),
+    Gpu(gpu::Arguments),
     Tdr(tdr::Arguments),
     Wine(wine::Arguments),
     #[command(hide = true)]
@@ -70,6 +72,7 @@ impl Command {
             Self::Package(arguments) => arguments.check(),
             Self::Soak(arguments) => arguments.check(),
             Self::Fuzz(arguments) => arguments.check(),
+            Self::Gpu(arguments) => arguments.check(),
             Self::Tdr(arguments) => arguments.check(),
             Self::Wine(arguments) => arguments.check(),
         }
@@ -87,6 +90,7 @@ impl Command {
             Self::Package(arguments) => package::run(arguments),
             Self::Soak(arguments) => soak::run(arguments),
             Self::Fuzz(arguments) => fuzz::run(arguments),
+            Self::Gpu(arguments) => gpu::run(arguments),
             Self::Tdr(arguments) => tdr::run(arguments),
             Self::Wine(arguments) => wine::run(arguments),
             Self::Client(arguments) => client::run(arguments),

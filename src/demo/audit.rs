@@ -33,7 +33,7 @@ fn difference(got: &Picture, want: &Picture) -> Option<String> {
 /// A rule of the model is broken, the work was not done, the picture is wrong, or [`complaints`] has something to say.
 pub fn hold(form: &Form, windows: Windows, settings: &[Assignment]) -> Result<()> {
     let photo = Picture::coffee()?;
-    let ended = run(form, windows, settings, &photo, true, |_| (), &|_| ())?;
+    let ended = run(form, windows, settings, &photo, true, |_, _| (), &|_| ())?;
     ensure!(ended.broken.is_empty(), "{} broken", ended.broken.join(", "));
     let complaints = ended.complaints();
     let played = ended.played?;
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_wrong_count_is_a_complaint() -> Result<()> {
         let photo = Picture::coffee()?;
-        let ended = run(&Form::Native, Windows::Default, &[], &photo, false, |_| (), &|_| ())?;
+        let ended = run(&Form::Native, Windows::Default, &[], &photo, false, |_, _| (), &|_| ())?;
         let mut played = ended.played?;
         assert_eq!(complaints(&played), [""; 0]);
         let counters: [(&str, Spoil); 6] = [
@@ -204,7 +204,8 @@ mod tests {
         let photo = Picture::coffee()?;
         for rung in 0..3 {
             let settings = [("MaxRung".to_owned(), rung)];
-            let mut played = run(&Form::Native, Windows::Default, &settings, &photo, false, |_| (), &|_| ())?.played?;
+            let mut played =
+                run(&Form::Native, Windows::Default, &settings, &photo, false, |_, _| (), &|_| ())?.played?;
             assert_eq!(complaints(&played), [""; 0], "rung {rung}");
             played.submit_calls -= 1;
             let said = complaints(&played);
@@ -219,7 +220,8 @@ mod tests {
         let photo = Picture::coffee()?;
         for names in [["NullFenceArray", "OptimizedInterrupt"], ["OptimizedInterrupt", "ShadowMonitoredValue"]] {
             let settings = names.map(|name| (name.to_owned(), 1));
-            let mut played = run(&Form::Native, Windows::Default, &settings, &photo, false, |_| (), &|_| ())?.played?;
+            let mut played =
+                run(&Form::Native, Windows::Default, &settings, &photo, false, |_, _| (), &|_| ())?.played?;
             assert_eq!(complaints(&played), [""; 0], "{names:?}");
             let counts = (signals(&played), interrupts_suppressed(&played));
             assert!(counts.1 < counts.0, "{names:?}: {counts:?}");

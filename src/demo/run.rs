@@ -39,18 +39,19 @@ impl Ended {
     }
 }
 
-/// Boots a machine of this Windows, starts an adapter with these settings, calls `started`, plays, and shuts down.
+/// Boots a machine of this Windows, starts an adapter with these settings, calls `started`, plays, drops what `started`
+/// returned, and shuts down.
 /// `separate`: the processes are Linux processes of their own. `say` gets a line per step.
 ///
 /// # Errors
 /// When the driver does not load. An adapter that does not start is work that was not done ([`Ended::played`]).
-pub fn run(
+pub fn run<G>(
     form: &Form,
     windows: Windows,
     settings: &[Assignment],
     photo: &Picture,
     separate: bool,
-    started: impl FnOnce(&Adapter),
+    started: impl FnOnce(&World, &Adapter) -> G,
     say: &dyn Fn(&str),
 ) -> Result<Ended> {
     let mut personality = Personality::collecting();
@@ -62,8 +63,9 @@ pub fn run(
     // The last one counts.
     let hangs = settings.iter().rfind(|(name, _)| name == HANGS).is_none_or(|(_, value)| *value == 0);
     let played = world.adapter(setting::adapter_of_ours(&settings)).and_then(|adapter| {
-        started(&adapter);
+        let beside = started(&world, &adapter);
         let played = play(&world, adapter.luid(), photo, separate, hangs, say);
+        drop(beside);
         debug_info = adapter.debug_info();
         played
     });

@@ -35,6 +35,7 @@ pub const GROUPS: &[Group] = &[
     Group { name: "TA", title: "timeouts: the reset of the adapter" },
     Group { name: "RP", title: "memory, and the power of the device" },
     Group { name: "PT", title: "processes of their own: Linux processes beside the machine's" },
+    Group { name: "WN", title: "what Windows was seen to answer, and what monitors ask" },
 ];
 
 #[cfg(test)]

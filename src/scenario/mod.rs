@@ -40,6 +40,7 @@ mod stuck;
 mod ta;
 mod te;
 mod unreached;
+mod wn;
 mod ws;
 mod xa;
 
@@ -97,6 +98,7 @@ pub fn all() -> impl Iterator<Item = &'static Scenario> {
         ta::CASES,
         rp::CASES,
         pt::CASES,
+        wn::CASES,
     ]
     .into_iter()
     .flatten()

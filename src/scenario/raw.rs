@@ -15,10 +15,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use wddm_abi::{
     D3DDDI_NATIVEFENCE_TYPE, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS, D3DDDI_SYNCHRONIZATIONOBJECT_TYPE,
-    D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS, D3DKMT_CREATEDEVICE, D3DKMT_CREATENATIVEFENCE,
-    D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYDEVICE, D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, D3DKMT_HANDLE,
-    D3DKMT_OPENADAPTERFROMLUID, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
-    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, HANDLE, LUID, NTSTATUS, OBJECT_ATTRIBUTES, winfn,
+    D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS, D3DDDICB_SIGNALFLAGS, D3DKMT_CREATEDEVICE,
+    D3DKMT_CREATENATIVEFENCE, D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYDEVICE,
+    D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, D3DKMT_HANDLE, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE,
+    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, HANDLE, LUID, NTSTATUS,
+    OBJECT_ATTRIBUTES, winfn,
 };
 
 /// A function of one record, whichever way it takes it.
@@ -286,6 +287,23 @@ impl Raw {
     /// # Errors
     /// The function's status.
     pub fn signal_cpu(&self, device: D3DKMT_HANDLE, signals: &[(D3DKMT_HANDLE, u64)]) -> Result<(), Denied> {
+        self.signal_cpu_with(device, signals, D3DDDICB_SIGNALFLAGS::zeroed())
+    }
+
+    /// Signals a fence from the CPU, also to a value below its own (`AllowFenceRewind`).
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn rewind_cpu(&self, device: D3DKMT_HANDLE, fence: D3DKMT_HANDLE, value: u64) -> Result<(), Denied> {
+        self.signal_cpu_with(device, &[(fence, value)], D3DDDICB_SIGNALFLAGS::zeroed().with_AllowFenceRewind(true))
+    }
+
+    fn signal_cpu_with(
+        &self,
+        device: D3DKMT_HANDLE,
+        signals: &[(D3DKMT_HANDLE, u64)],
+        flags: D3DDDICB_SIGNALFLAGS,
+    ) -> Result<(), Denied> {
         let handles: Vec<_> = signals.iter().map(|(handle, _)| *handle).collect();
         let values: Vec<_> = signals.iter().map(|(_, value)| *value).collect();
         let mut record = D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU::zeroed();
@@ -294,6 +312,7 @@ impl Raw {
         record.ObjectCount = signals.len() as u32;
         record.ObjectHandleArray = handles.as_ptr();
         record.FenceValueArray = values.as_ptr();
+        record.Flags = flags;
         self.ok(self.thunks.D3DKMTSignalSynchronizationObjectFromCpu, &mut record)
     }
 

@@ -205,7 +205,7 @@ fn the_list_names_every_case_and_help_every_command() {
         assert!(list.contains(case.id), "{}", case.id);
     }
     let help = text(&fencepost(&["--help"]).stdout);
-    for command in ["demo", "scenario", "tdr", "check", "bench", "decode", "soak"] {
+    for command in ["demo", "scenario", "gpu", "tdr", "check", "bench", "decode", "soak"] {
         assert!(help.contains(command), "{help}");
     }
 }
@@ -511,5 +511,28 @@ fn arguments_are_checked_before_anything_is_built() {
     ] {
         let output = fencepost(&[&["--only-check"], arguments].concat());
         assert_eq!((output.status.code(), text(&output.stdout)), (Some(2), String::new()), "{arguments:?}");
+    }
+}
+
+/// What a monitor shows: of an adapter that does nothing, and beside the demo.
+#[test]
+fn gpu_shows_engines_memory_and_who_has_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("gpu.json").display().to_string();
+    for watch in [false, true] {
+        let command = ["gpu", "--native", "--every", "20", "--json", &path];
+        let output = fencepost(&[&command[..], if watch { &["--watch"] } else { &[] }].concat());
+        assert!(output.status.success(), "{output:?}");
+        let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).expect("the file")).expect("JSON");
+        assert_eq!((&json["name"], &json["wddm"]), (&"Fencepost software GPU".into(), &3200.into()));
+        assert_eq!(json["timeouts"], u32::from(watch), "the demo's hang costs a reset");
+        let engines = json["engines"].as_array().expect("engines");
+        let ran: Vec<_> = engines.iter().map(|engine| engine["running_time"].as_u64().unwrap_or(0)).collect();
+        assert_eq!(ran.len(), 3);
+        // The hang alone lasts longer than a second.
+        assert_eq!((ran[0] > 10_000_000, ran[1] > 0), (watch, watch), "{ran:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(text.contains("process  demo-a"), watch, "{text}");
+        assert!(text.contains("engine 0 3D and compute"), "{text}");
     }
 }

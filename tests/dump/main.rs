@@ -176,7 +176,7 @@ fn the_root_says_what_was_made() {
 fn a_hang_is_seen_where_it_hangs() {
     let recorder = Arc::new(Recorder::of_time_outs());
     let photo = Picture::coffee().expect("the picture");
-    recorder.listening(|| demo(&form(), Windows::Default, &[], &photo, false, |_| (), &|_| ()).expect("the demo"));
+    recorder.listening(|| demo(&form(), Windows::Default, &[], &photo, false, |_, _| (), &|_| ()).expect("the demo"));
     let written = Written::new(&recorder, "the time-out");
     let (dump, symbols) = (written.read(), symbols("fencepost.pdb"));
     with_root(&dump, &symbols, |natvis, root| {

@@ -216,6 +216,7 @@ fn completed(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
         return None;
     };
     adapter.rules().count(&rule::INT_FENCE);
+    node.usage.lock().ended(adapter.kernel().now(), &packets);
     note_reported(adapter, node.ordinal, part.SubmissionFenceId);
     if node.packet.was_lost(part.SubmissionFenceId).is_some() {
         adapter.rules().count(&TDR_LATE);
@@ -236,6 +237,12 @@ fn preempted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
         bad_fence(adapter, &node, "preempted", part.PreemptionFenceId);
         return None;
     };
+    {
+        // What comes back ran until now, and is not over.
+        let (now, mut usage) = (adapter.kernel().now(), node.usage.lock());
+        usage.ended(now, &done);
+        usage.ended(now, back.get(..1).unwrap_or_default());
+    }
     adapter.rules().count(&rule::INT_FENCE);
     Some((node.ordinal as usize, Notice::Preempted { done, back }))
 }

@@ -396,6 +396,12 @@ impl Allocation {
         self.placement.lock().place != Place::Evicted
     }
 
+    /// Where it lies, and the aperture segment that it is mapped to.
+    pub(crate) fn lies(&self) -> (Place, Option<u32>) {
+        let placement = self.placement.lock();
+        (placement.place, placement.aperture.map(|(segment, _)| segment))
+    }
+
     /// Bytes, a multiple of the page size.
     pub(crate) fn size(&self) -> u64 {
         self.size

@@ -178,6 +178,7 @@ fn forget(state: &mut State) {
     for known in state.contexts.values_mut() {
         (known.state, known.excused) = (None, true);
     }
+    state.usage.forget();
 }
 
 fn read_entries(node: u32, state: &mut State, buffer: &mut Buffer, making: bool, verdict: &mut Verdict) {
@@ -208,7 +209,9 @@ fn read_entries(node: u32, state: &mut State, buffer: &mut Buffer, making: bool,
         });
         if let Some(known) = known {
             known.state = Some(new.0);
-            known.ran |= new == DXGK_SCHEDULING_LOG_CONTEXT_STATE::DXGK_SCHEDULING_LOG_CONTEXT_STATE_RUNNING;
+            let runs = new == DXGK_SCHEDULING_LOG_CONTEXT_STATE::DXGK_SCHEDULING_LOG_CONTEXT_STATE_RUNNING;
+            known.ran |= runs;
+            state.usage.entry(handle, known.process, runs, entry.GpuTimeStamp);
         }
         buffer.last = buffer.last.max(entry.GpuTimeStamp);
         if state.records.len() < KEPT {

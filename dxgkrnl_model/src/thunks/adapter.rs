@@ -5,12 +5,12 @@ use std::sync::Arc;
 use wddm_abi::{
     D3DKMT_ADAPTER_PERFDATA, D3DKMT_ADAPTER_PERFDATACAPS, D3DKMT_ADAPTERINFO, D3DKMT_ADAPTERTYPE, D3DKMT_CLOSEADAPTER,
     D3DKMT_DRIVERVERSION, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3, D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE,
-    D3DKMT_GPUVERSION, D3DKMT_ISFEATUREENABLED, D3DKMT_NODE_PERFDATA, D3DKMT_NODEMETADATA, D3DKMT_OPENADAPTERFROMLUID,
-    D3DKMT_QUERY_DEVICE_IDS, D3DKMT_QUERYADAPTERINFO, D3DKMT_QUERYSTATISTICS, D3DKMT_SEGMENTSIZEINFO,
-    D3DKMT_TDRDBGCTRL_ESCAPE, D3DKMT_TDRDBGCTRLTYPE, D3DKMT_WDDM_1_2_CAPS, D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_2_9_CAPS,
-    D3DKMT_WDDM_3_1_CAPS, DXGK_ADAPTER_PERFDATA, DXGK_ADAPTER_PERFDATACAPS, DXGK_FEATURE_ID, DXGK_GPUVERSION,
-    DXGK_NODE_PERFDATA, DXGK_QUERYADAPTERINFOTYPE, DXGKARG_ESCAPE, KMTQUERYADAPTERINFOTYPE, LUID, NTSTATUS, Plain,
-    ntstatus,
+    D3DKMT_GPUVERSION, D3DKMT_ISFEATUREENABLED, D3DKMT_NODE_PERFDATA, D3DKMT_NODEMETADATA,
+    D3DKMT_OPENADAPTERFROMDEVICENAME, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERY_DEVICE_IDS, D3DKMT_QUERYADAPTERINFO,
+    D3DKMT_SEGMENTSIZEINFO, D3DKMT_TDRDBGCTRL_ESCAPE, D3DKMT_TDRDBGCTRLTYPE, D3DKMT_WDDM_1_2_CAPS,
+    D3DKMT_WDDM_2_7_CAPS, D3DKMT_WDDM_2_9_CAPS, D3DKMT_WDDM_3_1_CAPS, DXGK_ADAPTER_PERFDATA, DXGK_ADAPTER_PERFDATACAPS,
+    DXGK_FEATURE_ID, DXGK_GPUVERSION, DXGK_NODE_PERFDATA, DXGK_QUERYADAPTERINFOTYPE, DXGKARG_ESCAPE,
+    KMTQUERYADAPTERINFOTYPE, LUID, NTSTATUS, Plain, ntstatus,
 };
 
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
@@ -34,7 +34,7 @@ pub(super) fn adapter(call: &Call, handle: u32) -> Result<Arc<ProcessAdapter>, N
     }
 }
 
-fn number(luid: LUID) -> u64 {
+pub(super) fn number(luid: LUID) -> u64 {
     u64::from(luid.LowPart) | u64::from(luid.HighPart.cast_unsigned()) << 32
 }
 
@@ -71,6 +71,21 @@ fn enumerate(
     Ok(count)
 }
 
+/// Most characters of a device interface's name. Chosen.
+const MOST_CHARACTERS: usize = 1024;
+
+/// The string at `address`, up to its NUL.
+fn device_name(address: usize) -> Result<String, NTSTATUS> {
+    let mut units = Vec::new();
+    loop {
+        match capture::read::<u16>(address + 2 * units.len())? {
+            0 => return Ok(String::from_utf16_lossy(&units)),
+            _ if units.len() == MOST_CHARACTERS => return Err(INVALID),
+            unit => units.push(unit),
+        }
+    }
+}
+
 thunks! {
     /// Adapters.
     table THUNKS;
@@ -94,6 +109,16 @@ thunks! {
         DONE
     }
 
+    fn D3DKMTOpenAdapterFromDeviceName(call, record: D3DKMT_OPENADAPTERFROMDEVICENAME) {
+        let wanted = device_name(record.pDeviceName.expose_provenance())?;
+        let is_it = |adapter: &Arc<Adapter>| adapter.is_started() && adapter.device_name().eq_ignore_ascii_case(&wanted);
+        let adapter = call.shared.adapters().into_iter().find(is_it).ok_or(INVALID)?;
+        let part = call.process.open(&adapter)?;
+        record.hAdapter = call.insert(UserObject::Adapter(part))?;
+        record.AdapterLuid = adapter.luid();
+        DONE
+    }
+
     fn D3DKMTCloseAdapter(call, record: D3DKMT_CLOSEADAPTER) {
         call.process.remove(record.hAdapter, HandleType::Adapter).map(|_| ntstatus::STATUS_SUCCESS).ok_or(INVALID)
     }
@@ -110,12 +135,6 @@ thunks! {
 
     fn D3DKMTEscape(call, record: D3DKMT_ESCAPE) {
         escape(call, record)
-    }
-
-    fn D3DKMTQueryStatistics(call, record: D3DKMT_QUERYSTATISTICS) {
-        // Minimal: the adapter exists, and nothing is counted for anybody.
-        let adapter = call.shared.adapter_by_luid(number(record.AdapterLuid)).ok_or(INVALID)?;
-        if adapter.is_started() { DONE } else { Err(ntstatus::STATUS_DEVICE_REMOVED) }
     }
 }
 

@@ -129,7 +129,9 @@ pub(super) fn flags(scene: &Scene, raw: &Raw, room: &Room<'_>) -> Played {
         (signal.hDevice, signal.ObjectCount) = (room.device, 1);
         (signal.ObjectHandleArray, signal.FenceValueArray) = (&raw const handle, &raw const value);
         signal.Flags.Value = 1 << bit;
-        refused("D3DKMT_SIGNAL…FROMCPU", bit, raw.call(t.D3DKMTSignalSynchronizationObjectFromCpu, &mut signal))?;
+        if !signal.Flags.AllowFenceRewind() {
+            refused("D3DKMT_SIGNAL…FROMCPU", bit, raw.call(t.D3DKMTSignalSynchronizationObjectFromCpu, &mut signal))?;
+        }
         let mut wait = D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU::zeroed();
         (wait.hDevice, wait.ObjectCount) = (room.device, 1);
         (wait.ObjectHandleArray, wait.FenceValueArray) = (&raw const handle, &raw const value);

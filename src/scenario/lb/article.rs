@@ -173,7 +173,7 @@ fn four_entries_of(stage: &Stage, node: u32) -> Played {
         entry(&a, f2, V[2], 2)?;
         same("interrupts for E1 to E3", native_interrupts(scene).len(), 0)?;
         // The same value once more can end a wait only if the fence went back meanwhile: the processor signals 0.
-        raw.signal_cpu(room.device, &[(f2.handle, 0)])?;
+        raw.rewind_cpu(room.device, f2.handle, 0)?;
         let (event, handle) = raw.event();
         raw.wait_cpu(room.device, &[(f2.handle, V[2])], false, Some(handle))?;
         let before = scene.world.os.counts();

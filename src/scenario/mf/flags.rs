@@ -125,7 +125,7 @@ pub(super) fn hidden(stage: &Stage) -> Played {
             page.until(scene, "what is behind the wait", 0, 1)?;
             same("what was before the signal", page.word(1)?, 1)?;
             same("its value", rig.raw.load(fence.cpu)?, 1 << 50)?;
-            rig.raw.signal_cpu(rig.plain, &[(fence.handle, 7)])?;
+            rig.raw.rewind_cpu(rig.plain, fence.handle, 7)?;
             same("its value", rig.raw.load(fence.cpu)?, 7)
         })?;
     }

@@ -92,7 +92,7 @@ pub(super) fn wrap(stage: &Stage) -> Played {
 fn takes(rig: &Rig, fence: NativeFence, value: u64) -> [Result<(), Denied>; 2] {
     let (event, handle) = rig.raw.event();
     let wait = rig.raw.wait_cpu(rig.plain, &[(fence.handle, value)], false, Some(handle));
-    let signal = rig.raw.signal_cpu(rig.plain, &[(fence.handle, value)]);
+    let signal = rig.raw.rewind_cpu(rig.plain, fence.handle, value);
     rig.raw.close(handle);
     drop(event);
     [wait, signal]

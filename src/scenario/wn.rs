@@ -1,0 +1,85 @@
+//! WN: what Windows was seen to answer. Source of all, unless a case says otherwise: Wine's tests of D3DKMT
+//! (`dlls/win32u/tests/d3dkmt.c`), whose authors run them on Windows.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `adapters.rs` | enumeration, names, types of queries and escapes |
+//! | `objects.rs` | handles, allocations, resources, fences |
+//! | `statistics.rs` | what monitors ask: engines, segments, processes, memory |
+
+mod adapters;
+mod objects;
+mod statistics;
+
+use super::{Played, Scenario, Stage};
+
+const fn case(id: &'static str, title: &'static str, source: &'static str, play: fn(&Stage) -> Played) -> Scenario {
+    Scenario { id, title, source, play }
+}
+
+const TESTS: &str = "Wine's tests of D3DKMT, which run on Windows";
+const MONITORS: &str = "d3dkmthk.h, D3DKMT_QUERYSTATISTICS; System Informer; LibreHardwareMonitor";
+
+pub(super) const CASES: &[Scenario] = &[
+    case(
+        "WN-01",
+        "handles of a process rise by 0x40 over all types, and their low six bits are 0",
+        TESTS,
+        objects::handles,
+    ),
+    case(
+        "WN-02",
+        "a resource's handle comes before its allocations'; hGlobalShare comes back as 0",
+        TESTS,
+        objects::order,
+    ),
+    case(
+        "WN-03",
+        "a resource that there is not: STATUS_INVALID_HANDLE; nothing to destroy: success",
+        TESTS,
+        objects::nothing,
+    ),
+    case("WN-04", "a resource that was not made to be shared is not", TESTS, objects::not_shared),
+    case(
+        "WN-05",
+        "a shared resource's query tells sizes and writes no data; its opening wants them exact, and leaves nothing \
+         behind when it is refused",
+        TESTS,
+        objects::opened,
+    ),
+    case(
+        "WN-06",
+        "a fence goes back by the CPU with AllowFenceRewind alone, and a wait for the old value waits again",
+        "Wine's tests of D3DKMT, which run on Windows; D3DDDICB_SIGNALFLAGS, AllowFenceRewind",
+        objects::rewound,
+    ),
+    case(
+        "WN-07",
+        "synchronization objects of type 0, and of none that there is, are refused",
+        TESTS,
+        objects::typeless,
+    ),
+    case("WN-08", "an enumeration without an array asks for room for 34 adapters", TESTS, adapters::room),
+    case("WN-09", "no driver update is under way; an escape of no type is refused", TESTS, adapters::types),
+    case(
+        "WN-10",
+        "an adapter is opened by the name of its device interface, in any case of letters, and by no other",
+        TESTS,
+        adapters::by_name,
+    ),
+    case(
+        "WN-11",
+        "statistics: segments, nodes, and who has what of them; what there is not is refused",
+        MONITORS,
+        statistics::counts,
+    ),
+    case("WN-12", "statistics: memory that a process has in a segment", MONITORS, statistics::memory),
+    case(
+        "WN-13",
+        "statistics: an engine's running time is that of the processes that it ran for, by packets, hardware queues and \
+         doorbells",
+        "System Informer; LibreHardwareMonitor; DXGK_SCHEDULING_LOG_ENTRY",
+        statistics::running_time,
+    ),
+    case("WN-14", "video memory of another process, with the right to ask and without", TESTS, statistics::of_others),
+];
