@@ -1,5 +1,5 @@
-//! What a monitor shows of an adapter: asked as System Informer and LibreHardwareMonitor ask it, by thunks alone, from a
-//! process of its own. Of the machine itself only the names of its processes are taken, as Windows lists them.
+//! What a monitor shows of an adapter: asked as System Informer and LibreHardwareMonitor ask it, by thunks alone, from
+//! a process of its own. Of the machine itself only the names of its processes are taken, as Windows lists them.
 
 use crate::scenario::{Denied, Raw};
 use anyhow::{Context, Result};

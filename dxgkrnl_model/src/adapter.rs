@@ -281,8 +281,9 @@ impl Adapter {
         self.luid.load(Ordering::Acquire)
     }
 
-    /// The name of its device interface, which D3DKMTOpenAdapterFromDeviceName takes in any case of letters: of the class
-    /// GUID_DISPLAY_DEVICE_ARRIVAL. Chosen: a compute-only adapter's, too, whose class has a GUID that is not published.
+    /// The name of its device interface, which D3DKMTOpenAdapterFromDeviceName takes in any case of letters: of the
+    /// class GUID_DISPLAY_DEVICE_ARRIVAL. Chosen: a compute-only adapter's, too, whose class has a GUID that is not
+    /// published.
     ///
     /// Source: *GUID_DISPLAY_DEVICE_ARRIVAL* (the GUID).
     pub fn device_name(&self) -> String {

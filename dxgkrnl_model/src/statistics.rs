@@ -65,8 +65,8 @@ pub(crate) struct PacketUse {
 }
 
 impl PacketUse {
-    /// `packets` are over at `now`, in the order in which they ran. Of several that one interrupt tells of, each ran for
-    /// an equal part of the time.
+    /// `packets` are over at `now`, in the order in which they ran. Of several that one interrupt tells of, each ran
+    /// for an equal part of the time.
     pub(crate) fn ended(&mut self, now: u64, packets: &[Packet]) {
         let Some(first) = packets.first() else { return };
         let time = now.saturating_sub(self.free.max(first.since));

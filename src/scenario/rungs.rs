@@ -25,6 +25,10 @@ const NEEDS: &[Need] = &[
         "MF-01", "MF-02", "MF-03", "MF-04", "MF-05", "MF-06", "MF-07", "MF-08", "MF-10", "MF-11", "MF-13",
         "MF-14", "MF-15", "MF-19",
     ]),
+    (0, "it asks what Windows answers to any client, or chooses its rungs itself", &[
+        "WN-01", "WN-02", "WN-03", "WN-04", "WN-05", "WN-06", "WN-07", "WN-08", "WN-09", "WN-10", "WN-11", "WN-12",
+        "WN-13", "WN-14",
+    ]),
     (0, "it is about the start, the stop, or one DDI that every rung has", &[
         "ST-01", "ST-02", "ST-05", "ST-07", "ST-41", "ST-42", "ST-43", "ST-50", "ST-54", "ST-55", "ST-56",
         "ST-57", "ST-58", "ST-59", "ST-60", "ST-61", "ST-62", "ST-63", "ST-64", "ST-65", "ST-66", "ST-68",
@@ -82,7 +86,7 @@ const NEEDS: &[Need] = &[
         "DB-29", "DB-30", "DB-32", "DB-33", "DB-34", "DB-35", "DB-37", "DB-38", "DB-39", "DB-40", "DB-41", "DB-42",
         "DB-43", "DB-44",
         "DB-61", "DB-62", "DB-63", "DB-64", "DB-65", "DB-66", "DB-67", "DB-78", "DB-79", "DB-80", "DB-81", "DB-82",
-        "DB-83", "DB-68", "DB-69",
+        "DB-83", "DB-84", "DB-68", "DB-69",
         "DB-70", "DB-45", "DB-46",
         "DB-47", "DB-73", "DB-74", "DB-75", "DB-76", "DB-77",
         "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-09",

@@ -147,18 +147,8 @@ fn open_resource(call: &Call, record: &mut D3DKMT_OPENRESOURCEFROMNTHANDLE) -> O
     if room.iter().any(|(room, needed)| room < needed) {
         return Err(ntstatus::STATUS_NO_MEMORY);
     }
-    // Each buffer is looked at before anything is opened: what is refused leaves no handle behind.
-    let buffers = [
-        (record.pPrivateRuntimeData.expose_provenance(), resource.runtime.len()),
-        (record.pResourcePrivateDriverData.expose_provenance(), resource.private.len()),
-        (record.pTotalPrivateDriverDataBuffer.expose_provenance(), total),
-        (record.pOpenAllocationInfo2.expose_provenance(), allocations.len() * size_of::<D3DDDI_OPENALLOCATIONINFO2>()),
-    ];
-    for (address, length) in buffers {
-        // As writes probe: what is there is written back.
-        capture::store(address, &capture::bytes(address, length)?)?;
-    }
     let opened = allocation::open(&call.process, &device, &allocations, Some(&resource), false)?;
+    // What is refused from here on leaves no handle behind.
     opened.allocations.iter().chain([&opened.resource]).for_each(|handle| call.makes(*handle));
     capture::store(record.pPrivateRuntimeData.expose_provenance(), &resource.runtime)?;
     capture::store(record.pResourcePrivateDriverData.expose_provenance(), &resource.private)?;

@@ -186,8 +186,8 @@ thunks! {
     }
 
     // A value below a fence's own is refused without `AllowFenceRewind`, and then no fence of the call is signaled.
-    // Source: DDI page D3DDDICB_SIGNALFLAGS; Wine's tests of D3DKMT, which run on Windows, of monitored fences. Chosen: of
-    // native ones alike.
+    // Source: DDI page D3DDDICB_SIGNALFLAGS; Wine's tests of D3DKMT, which run on Windows, of monitored fences. Chosen:
+    // of native ones alike.
     fn D3DKMTSignalSynchronizationObjectFromCpu(call, record: D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU) {
         let device = device(call, record.hDevice)?;
         let rewind = D3DDDICB_SIGNALFLAGS::zeroed().with_AllowFenceRewind(true);

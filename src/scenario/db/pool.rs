@@ -97,8 +97,8 @@ fn shares(scene: &Scene, share: usize) -> Played {
     Ok(())
 }
 
-/// One doorbell for two queues. The first time the OS keeps its owner's connection; by STATUS_INVALID_PARAMETER as well,
-/// which says of a doorbell that is being destroyed that it is gone, and of no other.
+/// One doorbell for two queues. The first time the OS keeps its owner's connection; by STATUS_INVALID_PARAMETER as
+/// well, which says of a doorbell that is being destroyed that it is gone, and of no other.
 fn refused(stage: &Stage) -> Played {
     for status in [ntstatus::STATUS_INVALID_PARAMETER, ntstatus::STATUS_UNSUCCESSFUL] {
         let setup = Setup::default().setting("PhysicalDoorbells", 1).setting("IdleMilliseconds", 0);

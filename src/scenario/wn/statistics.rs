@@ -107,6 +107,10 @@ pub(super) fn memory(stage: &Stage) -> Played {
         let mut now = in_segments(&monitor, process, count)?;
         let grown = (now[local].0 - before[local].0, now[local].1 - before[local].1);
         same("what it has in the local segment, and all have", grown, (SIZE, SIZE))?;
+        let elsewhere = |all: &[(u64, u64)]| -> u64 {
+            all.iter().enumerate().filter(|(at, _)| *at != local).map(|(_, (own, _))| *own).sum()
+        };
+        same("what it has in others", elsewhere(&now), elsewhere(&before))?;
         let usage = monitor.memory(process, LOCAL).context("local memory")?.CurrentUsage;
         same("its usage", usage, budget.CurrentUsage + SIZE)?;
         let idle_has = (in_segments(&monitor, idle, count)?[local].0, monitor.memory(idle, LOCAL)?.CurrentUsage);
@@ -114,9 +118,6 @@ pub(super) fn memory(stage: &Stage) -> Played {
         let system = monitor.memory(process, NON_LOCAL).context("the system's memory")?.CurrentUsage;
         let memory = room.memory(scene, SIZE)?;
         let filled = in_segments(&monitor, process, count)?;
-        let elsewhere = |all: &[(u64, u64)]| -> u64 {
-            all.iter().enumerate().filter(|(at, _)| *at != local).map(|(_, (own, _))| *own).sum()
-        };
         ensure!(elsewhere(&filled) >= elsewhere(&before) + SIZE, "the system's memory is in no segment: {filled:?}");
         let with = monitor.memory(process, NON_LOCAL).context("the system's memory")?.CurrentUsage;
         same("the system's memory that it has", with, system + SIZE)?;
