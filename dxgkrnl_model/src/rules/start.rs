@@ -130,8 +130,9 @@ rules! {
     /// The first of the two segment queries.
     SEGMENT_PROBE = "DXG-SEGMENT-PROBE" {
         title: "the first QUERYSEGMENT4 call (NbSegment 0) succeeds and writes the count and nothing else",
-        source: "DDI page DXGK_QUERYSEGMENTOUT4",
+        source: "DDI page DXGK_QUERYSEGMENTOUT4; a driver that fills the rest as well was seen to start on 26100",
         bugcheck: none,
+        severity: warning,
         fix: "on NbSegment 0 set NbSegment and return STATUS_SUCCESS",
     }
     /// The second.

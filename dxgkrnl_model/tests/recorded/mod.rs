@@ -62,6 +62,12 @@ fn a_driver_of_2_1_starts() {
     assert_starts(of_2_1(), &[]);
 }
 
+/// Descriptors at both queries, at that for their number as well.
+#[test]
+fn a_driver_that_fills_segments_before_it_is_asked_to_starts() {
+    assert_starts(Options { mutant: "segment-probe", ..without_features() }, &["DXG-SEGMENT-PROBE"]);
+}
+
 /// Descriptors `sizeof` bytes apart, where the OS names a stride: that of 26100 is the size.
 #[test]
 fn a_driver_with_strides_of_96_bytes_starts() {
