@@ -111,6 +111,16 @@ struct Spoilt(&'static str, &'static str, &'static [&'static str]);
 const SPOILT: &[Spoilt] = &[
     Spoilt("Signature = \"$Windows NT$\"", "Signature = \"$Windows 95$\"", &["VERIF-1001"]),
     Spoilt("[Other.Copy]", "[Other.Copy", &["VERIF-1002", "VERIF-1203", "VERIF-2084"]),
+    // Article general-syntax-rules-for-inf-files, Line Format, Continuation, and Comments: a backslash at the end of a line
+    // goes on in the next, with a comment behind it too, and of two the first is left out.
+    Spoilt("CopyFiles = Other.Copy, Filter.Copy", "CopyFiles = \\\n    Other.Copy, \\ ; more follows\n    Filter.Copy", &[]),
+    Spoilt("CopyFiles = Other.Copy, Filter.Copy", "CopyFiles = Other.Copy\\\\\n,Filter.Copy", &[]),
+    Spoilt("HKR,, Text, 0, \"a; b\"", "HKR,, Text, 0, \"a; b\\\"", &[]),
+    Spoilt("HKR,, Text, 0, \"a; b\"", "HKR,, Text, 0, \"a; \\\nb\"", &["VERIF-1002"]),
+    Spoilt("AddService = Filter,, Filter.Service", "AddService = Filter,, Filter.Service\\\n", &["VERIF-1002"]),
+    Spoilt("AddService = Filter,, Filter.Service\n", "AddService = Filter,, Filter.Service\\", &["VERIF-1002"]),
+    Spoilt("AddService = Filter,, Filter.Service\n", "AddService = Filter,, Filter.Service \\", &["VERIF-1002"]),
+    Spoilt("Device = \"Device\"\n", "Device = \"Device\"\\", &["VERIF-1002"]),
     Spoilt("Maker = \"Other\"", "Maker = \"Ötherö\"", &["VERIF-1003"]),
     Spoilt("CopyFiles = Other.Copy, Filter.Copy", "CopyFiles =",
         &["VERIF-1005", "VERIF-2083", "VERIF-2084"]),
@@ -143,6 +153,11 @@ const SPOILT: &[Spoilt] = &[
     Spoilt("1.2.3.4", "1.2.3.70000", &["VERIF-1217"]),
     Spoilt("01/02/2025", "1/2/2025", &["VERIF-1218"]),
     Spoilt("01/02/2025", "02/30/2025", &["VERIF-1218"]),
+    // Article inf-driverver-directive, Entries: a hyphen can separate the fields.
+    Spoilt("01/02/2025", "01-02-2025", &[]),
+    Spoilt("01/02/2025", "01-02/2025", &["VERIF-1218"]),
+    Spoilt("01/02/2025", "01.02.2025", &["VERIF-1218"]),
+    Spoilt("01/02/2025", "2025-01-02", &["VERIF-1218"]),
     Spoilt("HKR,, Bytes", "HKZ,, Bytes", &["VERIF-1224"]),
     Spoilt("[Other.Copy]\nother.sys", "[Other.Copy]\nother.sys\n,other.sys", &["VERIF-1229"]),
     Spoilt("[Other.Copy]\nother.sys", "[Other.Copy]\nother.sys\nmore.dll", &["VERIF-1230"]),
@@ -178,6 +193,14 @@ const SPOILT: &[Spoilt] = &[
         "Class = ClassWithANameThatNobodyCanReads\nClassGuid = {78A1C341-4539-11D3-B88D-00C04FAD5171}",
         &["VERIF-1286"]),
     Spoilt("NTamd64.10.0...19041", "NTmips.10.0...19041", &["VERIF-1287"]),
+    // Article inf-manufacturer-section, Remarks: product type and mask of suites, as in its example `NTx86....0x80`.
+    Spoilt("NTamd64.10.0...19041", "NTamd64.10.0.0x0000001.0x00000080.19041", &[]),
+    Spoilt("NTamd64.10.0...19041", "NTamd64....0x80", &[]),
+    Spoilt("NTamd64.10.0...19041", "NTamd64.10.0.1.128", &[]),
+    Spoilt("NTamd64.10.0...19041", "NTamd64.10.0.0x.19041", &["VERIF-1287"]),
+    Spoilt("NTamd64.10.0...19041", "NTamd64.10.0..0x1FFFFFFFF", &["VERIF-1287"]),
+    Spoilt("NTamd64.10.0...19041", "NTamd64.0x0A.0", &["VERIF-1287"]),
+    Spoilt("NTamd64.10.0...19041", "NTamd64.10.0.workstation", &["VERIF-1287"]),
     Spoilt("NTamd64.10.0...19041", "NTamd64.10.0...10240", &["VERIF-1288"]),
     Spoilt("Disk = \"Disk\"", "Disk = \"Disk\"\nDisk = \"Disc\"", &["VERIF-1294"]),
     Spoilt("Device = \"Device\"\n", "Device = \"Device\"\n\n[Strings.0407]\nMaker = \"Other\"\n", &["VERIF-1295"]),
@@ -201,6 +224,22 @@ const SPOILT: &[Spoilt] = &[
     Spoilt("[Old.NT]\nInclude",
         "[Old.NT]\nAddReg = Old.Software\n\n[Old.Software]\nHKR,, Text, 0, c\n\n[Old.Rest]\nInclude",
         &["VERIF-1331", "VERIF-2083"]),
+    // Code 1332 is about one service: another one's value of the same name is another value.
+    Spoilt("[Old.NT.Services]\nInclude = machine.inf\nNeeds = NO_DRV.Services",
+        "[Old.NT.Services]\nAddService = Old, 2, Old.Service\n\n[Old.Service]\nServiceType = 1\nStartType = 0\n\
+         ErrorControl = 1\nServiceBinary = %13%\\other.sys\nAddReg = Old.Parameters\n\n\
+         [Old.Parameters]\nHKR, Parameters, Value, 0x10001, 2", &[]),
+    Spoilt("[Old.NT.Services]\nInclude = machine.inf\nNeeds = NO_DRV.Services",
+        "[Old.NT.Services]\nAddService = Other, 2, Old.Service\n\n[Old.Service]\nServiceType = 1\nStartType = 0\n\
+         ErrorControl = 1\nServiceBinary = %13%\\other.sys\nAddReg = Old.Parameters\n\n\
+         [Old.Parameters]\nHKR, Parameters, Value, 0x10001, 2", &["VERIF-1332", "VERIF-1333"]),
+    // Two services' event logs, and one's.
+    Spoilt("[Old.NT.Services]\nInclude = machine.inf\nNeeds = NO_DRV.Services",
+        "[Old.NT.Services]\nAddService = Old, 2, Other.Service, Old.Log\n\n\
+         [Old.Log]\nAddReg = Old.LogValues\n\n[Old.LogValues]\nHKR,, TypesSupported, 0x10001, 3", &[]),
+    Spoilt("[Old.NT.Services]\nInclude = machine.inf\nNeeds = NO_DRV.Services",
+        "[Old.NT.Services]\nAddService = Other, 2, Other.Service, Old.Log\n\n\
+         [Old.Log]\nAddReg = Old.LogValues\n\n[Old.LogValues]\nHKR,, TypesSupported, 0x10001, 3", &["VERIF-1331"]),
     Spoilt("[Old.NT.Services]\nInclude = machine.inf\nNeeds = NO_DRV.Services",
         "[Old.NT.Services]\nAddService = Other, 2, Old.Service\n\n[Old.Service]\nServiceType = 1\nStartType = 3\n\
          ErrorControl = 1\nServiceBinary = %13%\\other.sys", &["VERIF-1333"]),

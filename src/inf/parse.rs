@@ -51,8 +51,8 @@ impl Inf {
     pub fn read(text: &str) -> Self {
         let (mut sections, mut stray): (Vec<Section>, Vec<usize>) = (Vec::new(), Vec::new());
         let mut malformed = Vec::new();
-        for (line, content) in (1..).zip(text.lines()) {
-            let content = without_comment(content).trim();
+        for Logical { line, content } in logical(text, &mut malformed) {
+            let content = content.trim();
             malformed.extend(mistake(content).map(|mistake| (line, mistake)));
             if let Some(name) = content.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
                 sections.push(Section { name: name.trim().to_owned(), line, entries: Vec::new() });
@@ -107,18 +107,50 @@ impl Inf {
     }
 }
 
+/// A line with what it goes on in.
+struct Logical {
+    /// Its first line, from 1.
+    line: usize,
+    /// Its text, without comments.
+    content: String,
+}
+
+/// The lines of a file, without comments, each with those that it goes on in: a backslash at the end, outside of
+/// quotes, says so, and of several there each is left out.
+///
+/// Chosen: a quotation mark has its other in its own line, and behind the backslash comes neither a section, nor an
+/// empty line, nor the end. Source: article general-syntax-rules-for-inf-files, Line Format, Continuation, and Comments.
+fn logical(text: &str, malformed: &mut Vec<(usize, &'static str)>) -> Vec<Logical> {
+    let mut all: Vec<Logical> = Vec::new();
+    let mut goes_on = None;
+    for (line, content) in (1..).zip(text.lines()) {
+        let content = without_comment(content).trim();
+        if !content.matches('"').count().is_multiple_of(2) {
+            malformed.push((line, "a quotation mark has no other; write both or none"));
+        }
+        let begins = content.is_empty() || content.starts_with('[');
+        if let Some(before) = goes_on.take_if(|_| begins) {
+            malformed.push((before, NOTHING_FOLLOWS));
+        }
+        let rest = content.trim_end_matches('\\');
+        match all.last_mut().filter(|_| goes_on.is_some()) {
+            Some(first) => first.content.push_str(rest),
+            None => all.push(Logical { line, content: rest.to_owned() }),
+        }
+        goes_on = (rest.len() < content.len()).then_some(line);
+    }
+    malformed.extend(goes_on.map(|line| (line, NOTHING_FOLLOWS)));
+    all
+}
+
+const NOTHING_FOLLOWS: &str = "the line goes on behind its '\\', where nothing follows; remove it";
+
 /// What makes a line, without its comment, no INF syntax.
 fn mistake(content: &str) -> Option<&'static str> {
-    if !content.matches('"').count().is_multiple_of(2) {
-        return Some("a quotation mark has no other; write both or none");
-    }
     if content.starts_with('[') != content.ends_with(']') && content.starts_with('[') {
         return Some("the name of a section ends without ']' or is followed by more; write '[NAME]' alone");
     }
-    if content.starts_with('=') {
-        return Some("nothing stands before '='; write a key there, or remove the sign");
-    }
-    content.ends_with('\\').then_some("the line goes on behind its '\\'; write it as one")
+    content.starts_with('=').then_some("nothing stands before '='; write a key there, or remove the sign")
 }
 
 /// Names between percent signs, without folder numbers.
@@ -176,9 +208,10 @@ fn unquoted(text: &str) -> String {
     text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text).to_owned()
 }
 
-/// The date that a text is, as DriverVer has it: `MM/DD/YYYY`.
+/// The date that a text is, as DriverVer has it: `MM/DD/YYYY`, or `MM-DD-YYYY`. Chosen: one separator for both places.
+/// Source: article inf-driverver-directive, Entries.
 pub(super) fn date(text: &str) -> Option<jiff::civil::Date> {
-    let mut parts = text.split('/');
+    let mut parts = text.split(if text.contains('-') { '-' } else { '/' });
     let mut number = |digits| {
         let part = parts.next().filter(|part| part.len() == digits && part.bytes().all(|digit| digit.is_ascii_digit()));
         part.and_then(|part| part.parse::<i16>().ok())

@@ -21,6 +21,10 @@ const NOT_UNIVERSAL: [&str; 9] = [
 /// Directives that delete. Source: as above.
 const DELETES: [&str; 4] = ["DelFiles", "DelProperty", "DelReg", "DelService"];
 
+/// Fields of a decoration.
+const PRODUCT_TYPE: usize = 3;
+const SUITE_MASK: usize = 4;
+
 /// A section of models that `[Manufacturer]` names.
 struct Models<'a> {
     /// The line of the manufacturer.
@@ -92,7 +96,8 @@ pub(super) fn check(inf: &Inf, reach: &Reach<'_>, found: &mut Findings) {
     }
 }
 
-/// The decoration of a section of models: `NT`, an architecture, a version, a build.
+/// The decoration of a section of models: `NT`, an architecture, a version, a product type, a mask of suites, a build.
+/// Product type and mask may be hexadecimal. Source: article inf-manufacturer-section, Remarks.
 fn decoration(inf: &Inf, one: &Models<'_>, found: &mut Findings) {
     let (text, line) = (one.decoration, one.by.line);
     if text.is_empty() {
@@ -110,7 +115,7 @@ fn decoration(inf: &Inf, one: &Models<'_>, found: &mut Findings) {
     let known = ["", "x86", "ia64", "amd64", "arm", "arm64", "$arch$"];
     let right = architecture.is_some_and(|it| known.contains(&it.to_ascii_lowercase().as_str()))
         && parts.len() <= 6
-        && parts.iter().skip(1).all(|it| it.is_empty() || it.bytes().all(|digit| digit.is_ascii_digit()));
+        && (1..).zip(parts.iter().skip(1)).all(|(index, it)| it.is_empty() || is_field(index, it));
     found.unless(right, "VERIF-1287", line, || format!("'{text}' is no decoration; write as NTamd64.10.0...26100"));
     let number = |index: usize| parts.get(index).and_then(|it| it.parse::<u32>().ok());
     if let Some(build) = number(5).filter(|_| right) {
@@ -119,6 +124,17 @@ fn decoration(inf: &Inf, one: &Models<'_>, found: &mut Findings) {
     }
     let named = architecture.is_some_and(|it| !it.is_empty());
     found.unless(named, "VERIF-2010", line, || format!("'{text}' has no architecture; write NTamd64 or NTarm64"));
+}
+
+/// Returns whether a text is the field at `index` of a decoration.
+fn is_field(index: usize, text: &str) -> bool {
+    let hexadecimal = text.strip_prefix("0x").or(text.strip_prefix("0X"));
+    match hexadecimal.filter(|_| [PRODUCT_TYPE, SUITE_MASK].contains(&index)) {
+        Some(digits) => {
+            digits.bytes().all(|digit| digit.is_ascii_hexdigit()) && u32::from_str_radix(digits, 16).is_ok()
+        }
+        None => text.bytes().all(|digit| digit.is_ascii_digit()) && text.parse::<u32>().is_ok(),
+    }
 }
 
 /// A model: its install section.

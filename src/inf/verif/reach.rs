@@ -41,6 +41,17 @@ pub(super) struct Named<'a> {
     pub by: &'a Entry,
     /// The install section that it belongs to; empty outside of any.
     pub install: &'a str,
+    /// Whose key `root` is: a service, an event log, an interface. `None`: the device's.
+    pub owner: Option<Owner<'a>>,
+}
+
+/// What has a registry key of its own, by the directive that adds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Owner<'a> {
+    /// Its name: of a service, of a source of events, the GUID of an interface.
+    pub name: &'a str,
+    /// What stands beside the name: the event log, an interface's reference string.
+    pub part: &'a str,
 }
 
 /// A file that is copied by its own name.
@@ -125,7 +136,7 @@ impl<'a> Reach<'a> {
                     reach.installs.push(section);
                 }
                 let install = section.name.get(..name.len() - ending.len()).unwrap_or(&section.name);
-                reach.section(section, ending, At { inf, install, depth: 0 });
+                reach.section(section, ending, At { inf, install, owner: None, depth: 0 });
             }
         }
         reach
@@ -169,10 +180,15 @@ impl<'a> Reach<'a> {
                 }),
                 "addservice" => {
                     self.services.push(Service { of: section, by: entry });
-                    one(2).into_iter().for_each(|name| self.name(name, Use::Service, Root::Service, entry, at));
-                    one(3).into_iter().for_each(|name| self.name(name, Use::Other, Root::Other, entry, at));
+                    let service = at.of(entry.value(0), "");
+                    one(2).into_iter().for_each(|name| self.name(name, Use::Service, Root::Service, entry, service));
+                    // Its entries in the log have the service's name where no other is given.
+                    let log = at.of(one(5).map_or(entry.value(0), String::as_str), entry.value(4));
+                    one(3).into_iter().for_each(|name| self.name(name, Use::Other, Root::Other, entry, log));
                 }
                 "addinterface" | "addfilter" | "addcomponent" | "addsoftware" => {
+                    let reference = if entry.key.eq_ignore_ascii_case("AddInterface") { entry.value(1) } else { "" };
+                    let at = at.of(entry.value(0), reference);
                     one(2).into_iter().for_each(|name| self.name(name, Use::Other, Root::Other, entry, at));
                 }
                 "addeventprovider" | "addtrigger" | "addchannel" => {
@@ -185,7 +201,7 @@ impl<'a> Reach<'a> {
 
     /// A directive names a section.
     fn name(&mut self, section: &'a str, used: Use, root: Root, by: &'a Entry, at: At<'a>) {
-        self.named.push(Named { section, used, root, by, install: at.install });
+        self.named.push(Named { section, used, root, by, install: at.install, owner: at.owner });
         let name = section.to_ascii_lowercase();
         self.used.insert(format!("{name}.security"));
         let is_new = self.used.insert(name);
@@ -206,11 +222,18 @@ struct At<'a> {
     inf: &'a Inf,
     /// The install section that the walk began at.
     install: &'a str,
+    /// What the walk came to that has a key of its own.
+    owner: Option<Owner<'a>>,
     /// How many sections name each other on the way here.
     depth: usize,
 }
 
 impl<'a> At<'a> {
+    /// Here, in what has a key of its own.
+    fn of(self, name: &'a str, part: &'a str) -> Self {
+        Self { owner: Some(Owner { name, part }), ..self }
+    }
+
     /// The section of this name, one step further on. `None`: there is none, or the sections go round in a circle.
     fn below(self, name: &str) -> Option<(&'a Section, Self)> {
         let found = self.inf.sections.iter().find(|section| section.name.eq_ignore_ascii_case(name))?;

@@ -20,8 +20,23 @@ mod flag {
 /// Values that install filters. Source: InfVerif 1329; article inf-addfilter-directive.
 const FILTERS: [&str; 2] = ["UpperFilters", "LowerFilters"];
 
-/// A value that a section writes: its section's root, key and name, in lower case.
-type Place = (Root, String, String, String);
+/// A value that a section writes.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    /// What `HKR` is, and whose, in lower case; `None`: the value is below another root.
+    key: Option<(Root, String)>,
+    /// The root that is written, the key below it, and the value's name, in lower case.
+    path: [String; 3],
+}
+
+impl Place {
+    fn of(inf: &Inf, one: &Named<'_>, entry: &Entry) -> Self {
+        let owner = one.owner.map_or_else(String::new, |owner| format!("{}\\{}", owner.name, owner.part));
+        let path = [0, 1, 2].map(|index| inf.resolved(entry.value(index)).to_ascii_lowercase());
+        let key = (path[0] == "hkr").then(|| (one.root, inf.resolved(&owner).to_ascii_lowercase()));
+        Self { key, path }
+    }
+}
 
 pub(super) fn check(inf: &Inf, reach: &Reach<'_>, found: &mut Findings) {
     let mut known: BTreeMap<Place, (String, &str)> = BTreeMap::new();
@@ -29,13 +44,13 @@ pub(super) fn check(inf: &Inf, reach: &Reach<'_>, found: &mut Findings) {
     for one in reach.named.iter().filter(is_added) {
         for entry in inf.entries(one.section) {
             value(inf, one.root, entry, found);
-            let lower = |index: usize| inf.resolved(entry.value(index)).to_ascii_lowercase();
             let rest: Vec<_> = entry.values.iter().skip(3).map(|value| inf.resolved(value)).collect();
             let (written, first) =
-                known.entry((one.root, lower(0), lower(1), lower(2))).or_insert_with(|| (rest.join(","), one.install));
+                known.entry(Place::of(inf, one, entry)).or_insert_with(|| (rest.join(","), one.install));
             let other = !first.eq_ignore_ascii_case(one.install) && *written != rest.join(",");
             let what = || format!("{} is '{written}' by [{first}]; write the same value in both", entry.value(2));
-            found.unless(!other, "VERIF-1331", entry.line, what);
+            let rule = if one.root == Root::Service { "VERIF-1332" } else { "VERIF-1331" };
+            found.unless(!other, rule, entry.line, what);
         }
     }
 }
