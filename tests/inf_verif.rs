@@ -323,3 +323,32 @@ fn what_is_no_inf_is_refused() {
         "[Manufacturer]\na = M, NTamd64\n[M.NTamd64]\nd = I, X\n[I]\nNeeds = I\n[I.Services]\nNeeds = I.Services\n";
     assert!(!broken(round).is_empty());
 }
+
+/// The codes in a cell of a table: `1000, 1210 to 1212`. What is of one section alone (`2010 of …`) is left out.
+fn codes(cell: &str) -> Vec<u32> {
+    let ranges = cell.split(',').map(str::trim).filter(|range| !range.contains(" of "));
+    ranges
+        .filter_map(|range| {
+            let (first, last) = range.split_once(" to ").unwrap_or((range, range));
+            Some(first.parse().ok()?..=last.parse().ok()?)
+        })
+        .flatten()
+        .collect()
+}
+
+/// docs/windows.md lists the codes that are not looked at: none is looked at, and none is listed twice.
+#[test]
+fn the_page_lists_codes_that_are_no_rules() {
+    let page =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/windows.md")).expect("the page");
+    let table = page.split_once("\n| codes | why |\n").expect("the table").1;
+    let rows = table.lines().take_while(|line| line.starts_with('|')).filter_map(|row| row.split('|').nth(1));
+    let listed: Vec<u32> = rows.flat_map(codes).collect();
+    assert!(listed.len() > 100, "{listed:?}");
+    let unique: BTreeSet<_> = listed.iter().collect();
+    assert_eq!(unique.len(), listed.len(), "a code is listed twice");
+    let looked_at = |code: &&u32| VERIF_RULES.iter().any(|rule| rule.name == format!("VERIF-{code}"));
+    let both: Vec<_> = listed.iter().filter(looked_at).collect();
+    assert!(both.is_empty(), "{both:?} are rules");
+    assert!(page.contains(&format!("(rules `VERIF-…`, {} of", VERIF_RULES.len())));
+}
