@@ -54,11 +54,11 @@ impl Recorder {
     }
 
     /// Writes the dump that was kept to `path`, and copies of those of the files `beside` that are there beside it.
-    /// Returns what it shows, in words.
+    /// Returns what it shows.
     ///
     /// # Errors
     /// When no machine was booted, or a file cannot be written.
-    pub fn write(&self, path: &Path, beside: &[PathBuf]) -> Result<&'static str> {
+    pub fn write(&self, path: &Path, beside: &[PathBuf]) -> Result<Shown> {
         let Some((moment, dump)) = self.take() else { bail!("nothing was started that a dump could be taken of") };
         let folder = path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
         if !folder.as_os_str().is_empty() {
@@ -72,11 +72,29 @@ impl Recorder {
                 std::fs::copy(from, &to).with_context(|| format!("cannot write {}", to.display()))?;
             }
         }
-        Ok(match moment {
+        let what = match moment {
             Moment::Broken => "the broken rule",
             Moment::TimedOut => "the time-out",
             Moment::Ended => "the end",
-        })
+        };
+        Ok(Shown { what, missing: dump.missing().to_vec() })
+    }
+}
+
+/// What a dump that was written shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The moment, in words.
+    pub what: &'static str,
+    /// What it lacks, a sentence each; the comment of the file has these, too.
+    pub missing: Vec<String>,
+}
+
+impl Shown {
+    /// What is said of the dump, which was written to `path`: a line, and one for each thing that it lacks.
+    pub fn lines(&self, path: &Path) -> Vec<String> {
+        let first = format!("dump of {}: {} (docs/windbg.md)", self.what, path.display());
+        std::iter::once(first).chain(self.missing.iter().map(|what| format!("  {what}"))).collect()
     }
 }
 

@@ -7,7 +7,8 @@
 //! driver has mapped or allocated. [`Dump::to_bytes`] is the file.
 //!
 //! Other threads go on while they are looked at, so that memory of theirs may be a moment younger than their registers.
-//! A thread that waits in a service is shown at its call of it, where only `rip` and `rsp` are known.
+//! A thread that waits in a service is shown at its call of it, where only `rip` and `rsp` are known. What could not be
+//! had, [`Dump::missing`] says, and so does the comment of the file.
 //!
 //! ```
 //! use nt_model::Kernel;
@@ -24,6 +25,8 @@ mod format;
 mod keeper;
 mod memory;
 pub(crate) mod registers;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
@@ -49,6 +52,11 @@ pub const RULE_BROKEN: u32 = 0xE000_4650;
 pub const SECONDARY_STREAM: u32 = 0x4650_0000;
 /// Bytes of stack that are kept of a thread, from its stack pointer on.
 const STACK: usize = 32 * 1024;
+
+/// What is said where the table of memory was kept by somebody.
+const NO_MEMORY: &str = "pool and mapped memory are missing: the model's table of them was in use";
+/// What is said where the list of threads was.
+const NO_THREADS: &str = "threads but the one of the dump are missing: the model's list of them was in use";
 
 /// A loaded image.
 #[derive(Clone, Debug)]
@@ -89,6 +97,8 @@ pub struct Dump {
     threads: Vec<DumpThread>,
     exception: Option<Exception>,
     comment: String,
+    /// What a reader would look for and not find, a sentence each.
+    missing: Vec<String>,
     processors: u8,
     memory: Collected,
     /// What drivers' bug check callbacks gave.
@@ -101,9 +111,16 @@ impl Dump {
         &self.threads
     }
 
-    /// The comment: the broken rule, or what was asked for.
-    pub fn comment(&self) -> &str {
-        &self.comment
+    /// The comment: the broken rule, or what was asked for, and what is missing.
+    pub fn comment(&self) -> String {
+        let lines = std::iter::once(self.comment.as_str()).chain(self.missing.iter().map(String::as_str));
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    /// What could not be had, a sentence each: memory or threads of which the machine's table was kept by somebody,
+    /// registers of threads that did not answer, memory beyond [`MEMORY_LIMIT`]. Empty: all is there.
+    pub fn missing(&self) -> &[String] {
+        &self.missing
     }
 
     /// What drivers' bug check callbacks gave: for a broken rule alone.
@@ -149,7 +166,8 @@ impl Machine {
     /// Takes some milliseconds; other threads are interrupted for a moment each, by a signal. IRQL: any.
     pub fn dump(&self, violation: Option<&Violation>) -> Dump {
         let own = cpu::with(|cpu| cpu.is_in(self).then(|| cpu.thread().map(Thread::id)).flatten());
-        let mut threads = self.other_threads(own);
+        let mut missing = Vec::new();
+        let mut threads = self.other_threads(own, &mut missing);
         let mine = registers::mine();
         let here = mine.and_then(|mine| self.in_driver(mine));
         if let (Some(id), Some(registers)) = (own, here) {
@@ -176,18 +194,19 @@ impl Machine {
             let rsp = thread.registers.rsp as usize;
             memory.add(rsp..rsp.saturating_add(STACK));
         }
-        for range in self.ranges_that_matter() {
-            memory.add(range);
+        match self.ranges_that_matter() {
+            Some(ranges) => ranges.into_iter().for_each(|range| memory.add(range)),
+            None => missing.push(NO_MEMORY.to_owned()),
         }
-        let comment = match memory.left_out {
-            0 => comment,
-            bytes => format!("{comment}\n{bytes} bytes of the largest pieces of memory are left out"),
-        };
+        if memory.left_out != 0 {
+            missing.push(format!("{} bytes of the largest pieces of memory are left out", memory.left_out));
+        }
         Dump {
             modules: images.iter().map(|image| Module::of(image)).collect(),
             threads,
             exception,
             comment,
+            missing,
             // CAST: at most as many as a byte holds; a machine has few.
             processors: self.config().processors.min(255) as u8,
             memory,
@@ -196,16 +215,31 @@ impl Machine {
         }
     }
 
-    /// Every thread but `own` that is in driver code.
-    fn other_threads(&self, own: Option<u64>) -> Vec<DumpThread> {
-        let threads: Vec<Arc<Thread>> =
-            self.all_threads().into_iter().filter(|thread| Some(thread.id()) != own).collect();
+    /// Runs `f` while the calling thread keeps the table of mapped memory, as one does that maps or frees. `f` must not
+    /// map, allocate or free anything of the machine's. For tests of what a dump says then.
+    pub fn keeping_memory<R>(&self, f: impl FnOnce() -> R) -> R {
+        self.memory.regions.keeping(f)
+    }
+
+    /// Every thread but `own` that is in driver code. `missing`: what is not known of others.
+    fn other_threads(&self, own: Option<u64>, missing: &mut Vec<String>) -> Vec<DumpThread> {
+        let Some(all) = self.all_threads() else {
+            missing.push(NO_THREADS.to_owned());
+            return Vec::new();
+        };
+        let threads: Vec<Arc<Thread>> = all.into_iter().filter(|thread| Some(thread.id()) != own).collect();
         let found = registers::of(&threads);
+        let silent = threads.iter().zip(&found).filter(|(_, found)| matches!(found, registers::Answer::Silent));
+        let silent: Vec<_> = silent.map(|(thread, _)| format!("{} ({})", thread.id(), thread.name())).collect();
+        if !silent.is_empty() {
+            missing.push(format!("threads that did not answer in time are missing: {}", silent.join(", ")));
+        }
         threads
             .iter()
             .zip(found)
             .filter_map(|(thread, found)| {
-                let registers = self.in_driver(found?)?;
+                let registers::Answer::Seen(found) = found else { return None };
+                let registers = self.in_driver(found)?;
                 // CAST: numbers of threads count from 1.
                 Some(DumpThread { id: thread.id() as u32, name: thread.name(), registers })
             })

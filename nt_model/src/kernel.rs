@@ -406,11 +406,12 @@ impl Machine {
         self.rules.stopped().map(ToString::to_string)
     }
 
-    /// Every thread that lives, in the order of their numbers; none while another thread keeps the list for long.
-    pub(crate) fn all_threads(&self) -> Vec<Arc<Thread>> {
+    /// Every thread that lives, in the order of their numbers. `None`: another thread, or a caller of this one, keeps
+    /// the list for long.
+    pub(crate) fn all_threads(&self) -> Option<Vec<Arc<Thread>>> {
         const PATIENCE: Duration = Duration::from_millis(100);
-        let threads = self.threads.try_lock_for(PATIENCE);
-        threads.map_or_else(Vec::new, |threads| threads.iter().filter_map(Weak::upgrade).collect())
+        let threads = self.threads.try_lock_for(PATIENCE)?;
+        Some(threads.iter().filter_map(Weak::upgrade).collect())
     }
 
     pub(crate) fn wake_everyone(&self) {

@@ -60,7 +60,7 @@ impl Dump {
             None => return Ok(()),
         };
         match recorder.write(&path, beside) {
-            Ok(shows) => println!("dump of {shows}: {} (docs/windbg.md)", path.display()),
+            Ok(shown) => shown.lines(&path).iter().for_each(|line| println!("{line}")),
             // What was not asked for is not missed.
             Err(error) if self.dump.is_some() => return Err(error),
             Err(_) => (),

@@ -55,7 +55,8 @@ impl Written {
     fn new(recorder: &Recorder, shows: &str) -> Self {
         let written = Self { folder: tempfile::tempdir().expect("a folder") };
         let beside = fencepost::dump::BESIDE.map(|name| folder().join(name));
-        assert_eq!(recorder.write(&written.path(), &beside).expect("written"), shows);
+        let shown = recorder.write(&written.path(), &beside).expect("written");
+        assert_eq!(shown.what, shows);
         written
     }
 
@@ -297,6 +298,33 @@ fn a_broken_rule_has_the_drivers_blob() {
     assert!(text.contains(COUNTERS), "{text}");
 }
 
+/// Memory of which the model's table is in use is not in the dump; the comment says so, and so does the command.
+fn what_is_missing_is_said() {
+    let recorder = Arc::new(Recorder::default());
+    recorder.listening(|| {
+        let world = World::boot(&form(), Personality::collecting()).expect("the driver loads");
+        world.adapter(adapter_of_ours(&[])).expect("the adapter starts");
+        let kernel = world.os.kernel();
+        kernel.keeping_memory(|| kernel.dump_moment(Moment::Ended, "a look"));
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("a.dmp");
+    let shown = recorder.write(&path, &[]).expect("written");
+    let said = shown.lines(&path);
+    let [first, second] = &said[..] else { panic!("{said:#?}") };
+    assert_eq!(*first, format!("dump of the end: {} (docs/windbg.md)", path.display()));
+    assert!(second.contains("pool and mapped memory are missing"), "{second}");
+    let dump = Minidump::read(std::fs::read(&path).expect("the dump")).expect("a minidump");
+    let comment =
+        dump.get_raw_stream(minidump::format::MINIDUMP_STREAM_TYPE::CommentStreamA as u32).expect("a comment");
+    assert_eq!(String::from_utf8_lossy(comment), format!("a look\n{}\0", second.trim()));
+    // The root points at an adapter in pool, which cannot be read.
+    with_root(&dump, &symbols("fencepost.pdb"), |natvis, root| {
+        let adapter = natvis.item(root, "[adapter 0]").expect("the root is in the image");
+        assert!(natvis.show(&adapter).is_err(), "the table was not kept");
+    });
+}
+
 /// A dump is taken on demand without an exception, of a machine without images, too.
 fn a_machine_without_images_has_a_dump() {
     let kernel = nt_model::Kernel::collecting();
@@ -326,6 +354,7 @@ fn main() -> ExitCode {
         trial("a hang is seen where it hangs", a_hang_is_seen_where_it_hangs),
         trial("a broken rule is seen where it was broken", a_broken_rule_is_seen_where_it_was_broken),
         trial("a broken rule has the driver's blob", a_broken_rule_has_the_drivers_blob),
+        trial("what is missing is said", what_is_missing_is_said),
     ];
     let mut trials: Vec<_> = trials.into_iter().map(|trial| trial.with_ignored_flag(!built)).collect();
     trials.push(trial("a machine without images has a dump", a_machine_without_images_has_a_dump));

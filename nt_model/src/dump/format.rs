@@ -232,7 +232,7 @@ pub(super) fn bytes(dump: &Dump) -> Vec<u8> {
     let process = process();
     let process = file.record(process);
     file.stream(MINIDUMP_STREAM_TYPE::MiscInfoStream, process);
-    let comment: Vec<u8> = dump.comment.bytes().chain([0]).collect();
+    let comment: Vec<u8> = dump.comment().bytes().chain([0]).collect();
     let comment = file.append(&comment);
     file.stream(MINIDUMP_STREAM_TYPE::CommentStreamA, comment);
     for (number, one) in (SECONDARY_STREAM..).zip(&dump.secondary) {

@@ -80,11 +80,12 @@ fn order(region: &Region) -> (bool, usize) {
 }
 
 impl Machine {
-    /// The mapped memory of the machine, in the order of what a debugger needs first.
-    pub(crate) fn ranges_that_matter(&self) -> Vec<Range<usize>> {
+    /// The mapped memory of the machine, in the order of what a debugger needs first. `None`: the table of it is kept
+    /// by somebody for long.
+    pub(crate) fn ranges_that_matter(&self) -> Option<Vec<Range<usize>>> {
         let readable = |region: &Region| matches!(region.backing, Backing::Pages(_)) && region.rights != Rights::None;
-        let mut regions = self.memory.regions.peek(readable);
+        let mut regions = self.memory.regions.peek(readable)?;
         regions.sort_by_key(|region| order(region));
-        regions.iter().map(|region| region.range()).collect()
+        Some(regions.iter().map(|region| region.range()).collect())
     }
 }

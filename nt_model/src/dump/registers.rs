@@ -13,7 +13,7 @@ use crate::arch::{self, TrapFrame};
 use crate::cpu;
 use crate::thread::Thread;
 
-/// How long a thread is waited for: one that the host does not run by then is left out.
+/// How long a thread is waited for: one that the host does not run by then is left out, and named.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Registers by their number in instruction encodings: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
 const NUMBERS: [i32; 16] = [
@@ -137,8 +137,19 @@ pub(crate) fn mine() -> Option<Seen> {
     })
 }
 
-/// Asks each of `threads`, none of which is the calling one. `None`: it is in no machine, or did not answer in time.
-pub(crate) fn of(threads: &[Arc<Thread>]) -> Vec<Option<Seen>> {
+/// What a thread said that was asked for its registers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    /// It is in no machine.
+    Outside,
+    /// It did not answer in time.
+    Silent,
+    /// Its registers.
+    Seen(Seen),
+}
+
+/// Asks each of `threads`, none of which is the calling one.
+pub(crate) fn of(threads: &[Arc<Thread>]) -> Vec<Answer> {
     static INSTALLED: Once = Once::new();
     INSTALLED.call_once(install);
     // CAST: the host's ids of processes are positive and small.
@@ -156,14 +167,14 @@ pub(crate) fn of(threads: &[Arc<Thread>]) -> Vec<Option<Seen>> {
         .collect();
     let end = Instant::now() + PATIENCE;
     let wait = |(thread, asked): (&Arc<Thread>, Option<u64>)| {
-        let asked = asked?;
+        let Some(asked) = asked else { return Answer::Outside };
         while thread.mailbox.answered.load(Ordering::Acquire) < asked {
             if Instant::now() >= end {
-                return None;
+                return Answer::Silent;
             }
             std::thread::yield_now();
         }
-        Some(thread.mailbox.seen())
+        Answer::Seen(thread.mailbox.seen())
     };
     threads.iter().zip(asked).map(wait).collect()
 }
@@ -196,4 +207,20 @@ extern "C" fn on_signal(_signal: i32, _info: *mut libc::siginfo_t, context: *mut
             thread.mailbox.answer(context, frame);
         }
     });
+}
+
+/// Runs `f` on a thread that answers no request meanwhile: it takes no signal of that number.
+#[cfg(test)]
+pub(crate) fn unasked<R>(f: impl FnOnce() -> R) -> R {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: the set is a place for one.
+    unsafe { libc::sigemptyset(set.as_mut_ptr()) };
+    // SAFETY: the set was made empty above, and the number is one of a signal.
+    unsafe { libc::sigaddset(set.as_mut_ptr(), signal()) };
+    // SAFETY: the set is whole; what was blocked before is not asked for.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), core::ptr::null_mut()) };
+    let result = f();
+    // SAFETY: as above.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), core::ptr::null_mut()) };
+    result
 }

@@ -128,12 +128,20 @@ impl Regions {
         self.map.read().get(&start).cloned()
     }
 
-    /// Every region for which `wanted` holds, for a look from anywhere: none while another thread, or a caller of this
-    /// one, keeps the table for long.
-    pub(crate) fn peek(&self, wanted: impl Fn(&Region) -> bool) -> Vec<Arc<Region>> {
+    /// Every region for which `wanted` holds, for a look from anywhere. `None`: another thread, or a caller of this one,
+    /// keeps the table for long.
+    pub(crate) fn peek(&self, wanted: impl Fn(&Region) -> bool) -> Option<Vec<Arc<Region>>> {
         const PATIENCE: Duration = Duration::from_millis(100);
-        let map = self.map.try_read_for(PATIENCE);
-        map.map_or_else(Vec::new, |map| map.values().filter(|region| wanted(region)).cloned().collect())
+        let map = self.map.try_read_for(PATIENCE)?;
+        Some(map.values().filter(|region| wanted(region)).cloned().collect())
+    }
+
+    /// Runs `f` while the calling thread keeps the table, as one does that changes it.
+    pub(crate) fn keeping<R>(&self, f: impl FnOnce() -> R) -> R {
+        let kept = self.map.write();
+        let result = f();
+        drop(kept);
+        result
     }
 
     /// Every region for which `wanted` holds.
