@@ -15,8 +15,8 @@ use wddm_abi::{
     D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEDEVICE, D3DKMT_CREATEHWCONTEXT, D3DKMT_CREATEHWQUEUE,
     D3DKMT_CREATEPAGINGQUEUE, D3DKMT_DESTROYALLOCATION2, D3DKMT_DESTROYDEVICE, D3DKMT_DEVICEEXECUTION_STATE,
     D3DKMT_DEVICESTATE_TYPE, D3DKMT_EVICT, D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE, D3DKMT_LOCK2,
-    D3DKMT_NOTIFY_WORK_SUBMISSION, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_SUBMITCOMMANDTOHWQUEUE, LUID, NTSTATUS, Plain,
-    kit_28000,
+    D3DKMT_NOTIFY_WORK_SUBMISSION, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERYADAPTERINFO, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
+    KMTQUERYADAPTERINFOTYPE, LUID, NTSTATUS, Plain, kit_28000,
 };
 
 /// Status words.
@@ -116,6 +116,19 @@ impl<'a> Room<'a> {
         room.paging = record.hPagingQueue;
         room.paging_fence = record.FenceValueCPUVirtualAddress.expose_provenance();
         Ok(room)
+    }
+
+    /// Asks `D3DKMTQueryAdapterInfo`, with `answer` for the room.
+    ///
+    /// # Errors
+    /// The status.
+    pub fn ask<T: Plain>(&self, kind: KMTQUERYADAPTERINFOTYPE, answer: &mut T) -> Granted<()> {
+        let mut query = D3DKMT_QUERYADAPTERINFO::zeroed();
+        (query.hAdapter, query.Type) = (self.adapter, kind);
+        query.pPrivateDriverData = (&raw mut *answer).cast();
+        // CAST: some hundreds of bytes.
+        query.PrivateDriverDataSize = size_of::<T>() as u32;
+        self.ok("D3DKMTQueryAdapterInfo", &mut query)
     }
 
     fn ok<T: Plain>(&self, name: &'static str, record: &mut T) -> Granted<()> {

@@ -1,5 +1,5 @@
-//! Cases about user-mode submission that calls of user mode alone can show: rings, doorbells, their residency, and
-//! waits and signals.
+//! Cases that calls of user mode alone can show: user-mode submission (rings, doorbells, their residency), waits and
+//! signals, faults, and what tools ask.
 //!
 //! Over the model they are the conformance cases with these ids (`src/scenario`), which look at the driver's side
 //! behind the portable part. What no function of gdi32 can bring about stays there: a doorbell that the OS takes away
@@ -11,9 +11,11 @@
 //! | `submission/apart.rs` | cases with another process |
 //! | `submission/words.rs` | cases that write every word themselves |
 //! | `submission/driver.rs` | cases by the user-mode driver |
+//! | `submission/every.rs` | cases that every way of submission has, packets too: faults, a long wait, what tools ask |
 
 mod apart;
 mod driver;
+mod every;
 mod words;
 
 use crate::System;
@@ -200,4 +202,33 @@ pub const CASES: &[Case] = &[
         apart::leaves,
     ),
     case("PT-08", "another process's handles name nothing", "D3DKMTConnectDoorbell, Return value", 3, apart::foreign),
+    case(
+        "TE-19",
+        "a bad opcode, length or address is its device's error, and no reset",
+        "amdgpu queue reset tests; DXGK_PAGE_FAULT_FLAGS",
+        0,
+        every::bad_packets,
+    ),
+    case(
+        "TE-20",
+        "a queue that waits for longer than TdrDelay hangs nothing",
+        "User-mode work submission, timeouts (inferred)",
+        0,
+        every::long_wait,
+    ),
+    case(
+        "TE-95",
+        "what user mode is told of a packet that faults: the address, whether it was written to, and what was wrong",
+        "DXGKARGCB_NOTIFY_INTERRUPT_DATA, DmaPageFaulted; D3DKMT_DEVICEPAGEFAULT_STATE",
+        0,
+        every::told_of_a_fault,
+    ),
+    case(
+        "ST-96",
+        "what tools ask: version, hardware scheduling, names of engines, memory, performance, architecture",
+        "D3DKMT_GPUVERSION; D3DKMT_ADAPTER_PERFDATA; D3DKMT_ADAPTER_PERFDATACAPS; D3DKMT_NODE_PERFDATA; \
+         D3DKMT_NODEMETADATA; D3DKMT_SEGMENTSIZEINFO; D3DKMT_DRIVERVERSION; D3DKMT_WDDM_2_7_CAPS",
+        0,
+        every::tools,
+    ),
 ];

@@ -1,7 +1,7 @@
 //! What Windows' tools ask of an adapter, by gdi32: what it is, what it is called, and what it measures.
 
 use crate::scenario::db::raw;
-use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
+use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, portable, same};
 use anyhow::ensure;
 use gpu_wire::private::Rung;
 use kmd_core::caps::{ARCHITECTURE, BIOS};
@@ -99,6 +99,7 @@ fn performance(scene: &Scene, raw: &Raw) -> Played {
 fn tools(stage: &Stage) -> Played {
     let compute_only = stage.setting("ComputeOnly") == Some(1);
     stage.play(Setup::default(), |scene| {
+        portable::part(scene, "ST-96")?;
         let raw = raw(scene)?;
         let mut version = 0_u32;
         same("DRIVERVERSION", ask(&raw, Type::KMTQAITYPE_DRIVERVERSION, &mut version), STATUS_SUCCESS)?;

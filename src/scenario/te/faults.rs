@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "records that the driver passes are changed")]
 
 use super::super::db::{KernelQueue, Room, store};
-use super::super::{Played, Raw, Scene, Setup, Stage, same};
+use super::super::{Played, Raw, Scene, Setup, Stage, portable, same};
 use super::hardware::{recovered, works};
 use super::packets::submitted;
 use super::{Hog, client, victim};
@@ -128,6 +128,7 @@ pub(super) fn resets(stage: &Stage) -> Played {
 
 /// What user mode is told of a packet that faults: the address, whether it was written to, and what was wrong.
 pub(super) fn told(stage: &Stage) -> Played {
+    portable::case(stage, "TE-95", |_| Ok(()))?;
     let node = victim(stage);
     stage.play(Setup::default(), |scene| {
         let fault = |packet: &dyn Fn(u64) -> Encoded| {

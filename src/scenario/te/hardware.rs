@@ -4,7 +4,7 @@
 use super::super::db::{ABORT, RETRY, RingQueue, Room, raw, store};
 use super::super::rig::{Rig, endless};
 use super::super::stage::PATIENCE;
-use super::super::{Played, Raw, Scene, Setup, Stage, same};
+use super::super::{Played, Raw, Scene, Setup, Stage, portable, same};
 use super::hog::Loop;
 use super::named::{Made, contexts, notes};
 use super::{client, stubborn};
@@ -174,54 +174,13 @@ pub(super) fn told(stage: &Stage) -> Played {
 
 /// A bad opcode, a bad length and a bad address, each in a buffer of a process of its own, beside work of others.
 pub(super) fn bad_packets(stage: &Stage) -> Played {
-    stage.play(Setup::default(), |scene| {
-        let works = Rig::open(scene, "works")?;
-        let (good, page) = (works.queue(0)?, works.page()?);
-        let mut opcode = Encoded::nop(8).as_bytes().to_vec();
-        opcode[0] = 0x7F;
-        let nowhere = Fill { address: 0x7FFF_0000_0000, length: 8, pattern: 0, reserved: 0 }.to_packet();
-        let cases = [
-            ("a bad opcode", opcode),
-            ("a bad length", Encoded::nop(1 << 20).as_bytes()[..8].to_vec()),
-            ("a bad address", nowhere.as_bytes().to_vec()),
-        ];
-        for (round, (what, bytes)) in (1..).zip(cases) {
-            let bad = Rig::open(scene, what)?;
-            let (queue, code) = (bad.queue(0)?, bad.page()?);
-            code.write(0, &bytes)?;
-            // Below rung 3 the end of the list is a call of its own, which may find the device lost.
-            let _refused = queue.run(|list| list.indirect(code.gpu, bytes.len() as u64));
-            good.run(|list| list.store(page.at(0), round))?;
-            scene.until("the device's error", || Ok(bad.device.state()?.execution != ACTIVE)).context(what)?;
-            page.until(scene, "work beside it", 0, round).context(what)?;
-            // CAST: states are small numbers.
-            let faulted = bad.device.state()?.execution as i32;
-            let errors = [
-                D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAFAULT,
-                D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ERROR_DMAPAGEFAULT,
-            ];
-            ensure!(errors.iter().any(|error| error.0 == faulted), "{what}: the state is {faulted}");
-        }
-        same("the device beside them", works.device.state()?.execution, ACTIVE)?;
-        same("recoveries", scene.adapter().recoveries().len(), 0)
-    })
+    portable::case(stage, "TE-19", |scene| same("recoveries", scene.adapter().recoveries().len(), 0))
 }
 
-/// A queue that waits for longer than TdrDelay, alone on its node.
+/// A queue that waits for longer than TdrDelay.
 pub(super) fn waiting(stage: &Stage) -> Played {
     stage.play(stubborn(), |scene| {
-        let rig = Rig::open(scene, "waits")?;
-        let (queue, page, fence) = (rig.queue(0)?, rig.page()?, rig.fence(0, true)?);
-        queue.run(|list| {
-            list.wait(&fence, 1)?;
-            list.store(page.at(0), 8)
-        })?;
-        // The time is what it is about: four TdrDelays.
-        std::thread::park_timeout(std::time::Duration::from_millis(800));
-        same("a store behind the wait", page.word(0)?, 0)?;
-        rig.signal(&[(&fence, 1)])?;
-        page.until(scene, "the store behind the wait", 0, 8)?;
-        same("the device", rig.device.state()?.execution, ACTIVE)?;
+        portable::part(scene, "TE-20")?;
         same("recoveries", scene.adapter().recoveries().len(), 0)
     })
 }
