@@ -240,6 +240,9 @@ fn hardware(stage: &Stage) -> Played {
             .play(setup, |scene| {
                 let size = scene.adapter().registry_value("HardwareInformation.qwMemorySize");
                 same("the size in the key", size.and_then(|value| value.number()), Some(32 << 20))?;
+                // Of megabytes by its page, and of bytes to who reads it (docs/what_tools_show.md).
+                let other = scene.adapter().registry_value("HardwareInformation.MemorySize");
+                same("MemorySize in the key", other.is_some(), false)?;
                 let printed = scene.world.os.kernel().debug_messages().join("");
                 same(UNUSED, printed.contains(UNUSED), interrupts == InterruptModel::SynchronizedOnly)?;
                 work(scene).map(drop)
