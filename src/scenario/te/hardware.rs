@@ -12,14 +12,14 @@ use crate::wrap::{machine, own, theirs};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{Reason, Recovery, Step, What};
 use dxgkrnl_model::personality::{Gate, SECOND};
-use gpu_wire::packet::{Encoded, Fill, Indirect};
+use gpu_wire::packet::Indirect;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::{STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
-    D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_TDRDBGCTRL_ESCAPE, D3DKMT_TDRDBGCTRLTYPE,
-    DXGK_INTERRUPT_TYPE as Type, NTSTATUS,
+    D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_TDRDBGCTRL_ESCAPE, D3DKMT_TDRDBGCTRLTYPE, DXGK_INTERRUPT_TYPE as Type,
+    NTSTATUS,
 };
 
 /// State ACTIVE, as the user-mode driver's number.
