@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use types::Symbols;
+use types::{Symbols, Type};
 
 rules! {
     list PLANTED;
@@ -163,14 +163,57 @@ fn the_root_says_what_was_made() {
         assert!(text.ends_with(" 0 resets"), "{text}");
         // The table of handles lists as many of each kind.
         let table = natvis.item(root, "[handles]").expect("the table");
-        let count = natvis.number(&natvis.evaluate("entries.next.v.value.__0", &table).expect("a count")).expect("it");
-        let entry = |at| natvis.evaluate(&format!("entries.directory.data_ptr[0].v.value.__0[{at}]"), &table);
-        let entries: Vec<_> = (0..count).map(|at| natvis.show(&entry(at).expect("an entry")).expect("text")).collect();
+        let entries = natvis.list(&table).expect("entries");
+        let entries: Vec<_> = entries.iter().map(|entry| natvis.show(entry).expect("text")).collect();
         let queues: Vec<_> = entries.iter().filter(|entry| entry.starts_with("hardware queue ")).collect();
         assert_eq!(queues.len(), 3, "{entries:#?}");
         let used = |queue: &&&String| queue.contains(" of its ring consumed, 2 packets");
         assert_eq!(queues.iter().filter(used).count(), 2, "{queues:#?}");
     });
+}
+
+/// The compute-only form has another name for node 0, which the driver's own state tells.
+fn the_compute_only_form_names_its_node() {
+    let recorder = Arc::new(Recorder::default());
+    recorder.listening(|| {
+        let settings = [("ComputeOnly".to_owned(), 1)];
+        let world = World::boot_with(&form(), Personality::collecting(), &settings).expect("the driver loads");
+        world.adapter(adapter_of_ours(&settings)).expect("the adapter starts");
+        world.os.kernel().dump_moment(Moment::Ended, "a look");
+    });
+    let written = Written::new(&recorder, "the end");
+    with_root(&written.read(), &symbols("fencepost.pdb"), |natvis, root| {
+        let adapter = natvis.item(root, "[adapter 0]").expect("the adapter");
+        let node = natvis.item(&adapter, "[node 0: compute]").expect("a node");
+        assert!(natvis.show(&node).expect("the node").starts_with("node 0: "));
+        assert!(natvis.item(&adapter, "[node 0: 3D]").is_err());
+    });
+}
+
+/// docs/windbg.md types names that the symbol files have: the root variable, which has no other name there, and what
+/// each handle of user mode points at.
+fn the_page_types_names_that_are_there() {
+    let page = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/windbg.md")).expect("the page");
+    let driver = symbols("fencepost.pdb");
+    let is_root = |of: &Type| matches!(of, Type::Record(name) if name == "kmd_core::root::Root");
+    let roots = driver.variables.iter().filter(|(_, (_, of))| is_root(of)).map(|(name, _)| name.as_str());
+    assert_eq!(roots.collect::<Vec<_>>(), ["kmd_core::root::FENCEPOST"]);
+    // What a command of WinDbg names in the driver's image: the variable, or a type that it is cast to.
+    let commands = page.lines().filter(|line| line.contains("> dx "));
+    let named: Vec<_> = commands.flat_map(|line| line.split("fencepost!").skip(1)).collect();
+    assert!(named.len() >= 4, "{named:?}");
+    for rest in named {
+        let is_known = rest.starts_with("kmd_core::root::FENCEPOST") || rest.starts_with("kmd_core::adapter::Started<");
+        assert!(is_known, "{rest}");
+    }
+    let user_mode = symbols("fencepost_umd.pdb");
+    let handles: Vec<_> =
+        page.lines().filter_map(|line| line.split_once("| `umd_core::ffi::object::Object<")).collect();
+    assert_eq!(handles.len(), 6);
+    for (_, rest) in handles {
+        let name = format!("umd_core::ffi::object::Object<{}", rest.split('`').next().unwrap_or_default());
+        assert!(user_mode.records.contains_key(&name), "fencepost_umd.pdb has no {name}");
+    }
 }
 
 /// The hung engine of the demo: it cannot come off, and its thread is where it hangs.
@@ -355,6 +398,8 @@ fn main() -> ExitCode {
         trial("a broken rule is seen where it was broken", a_broken_rule_is_seen_where_it_was_broken),
         trial("a broken rule has the driver's blob", a_broken_rule_has_the_drivers_blob),
         trial("what is missing is said", what_is_missing_is_said),
+        trial("the compute-only form names its node", the_compute_only_form_names_its_node),
+        trial("the page types names that are there", the_page_types_names_that_are_there),
     ];
     let mut trials: Vec<_> = trials.into_iter().map(|trial| trial.with_ignored_flag(!built)).collect();
     trials.push(trial("a machine without images has a dump", a_machine_without_images_has_a_dump));

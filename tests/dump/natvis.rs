@@ -129,9 +129,38 @@ impl<'a> Natvis<'a> {
         Ok(shown)
     }
 
+    /// The values of a list that a value is: of an `IndexListItems` or `ArrayItems` that is shown.
+    pub fn list(&self, value: &Value) -> Result<Vec<Value>, String> {
+        let Type::Record(record) = &value.of else { return Err("no record".into()) };
+        let element = self.types().find(|(pattern, _)| is_meant(pattern, record)).ok_or("no visualizer")?.1;
+        for list in element.descendants() {
+            let part = |name| list.children().find(|node| node.has_tag_name(name)).and_then(|node| node.text());
+            let Some(size) = part("Size") else { continue };
+            let condition = list.attribute("Condition");
+            if condition.map_or(Ok(1), |condition| self.number(&self.evaluate(condition, value)?))? == 0 {
+                continue;
+            }
+            let size = self.number(&self.evaluate(size, value)?)?;
+            return match (part("ValueNode"), part("ValuePointer")) {
+                (Some(node), _) => (0..size).map(|index| self.evaluate_at(node, value, index)).collect(),
+                (_, Some(pointer)) => {
+                    let of = format!("({pointer})[$i]");
+                    (0..size).map(|index| self.evaluate_at(&of, value, index)).collect()
+                }
+                _ => Err("a list without values".into()),
+            };
+        }
+        Err("no list is shown".into())
+    }
+
     /// An expression inside of `this`.
     pub fn evaluate(&self, expression: &str, this: &Value) -> Result<Value, String> {
-        let mut parser = Parser { natvis: self, this, rest: without_format(expression).trim() };
+        self.evaluate_at(expression, this, 0)
+    }
+
+    /// An expression inside of `this`, in which `$i` is `index`.
+    fn evaluate_at(&self, expression: &str, this: &Value, index: u64) -> Result<Value, String> {
+        let mut parser = Parser { natvis: self, this, index, rest: without_format(expression).trim() };
         let value = parser.binary(0)?;
         if parser.rest.trim().is_empty() { Ok(value) } else { Err(format!("{:?} is not understood", parser.rest)) }
     }
@@ -171,7 +200,7 @@ fn expressions(element: Node<'_, '_>) -> Vec<String> {
             "DisplayString" => {
                 found.extend(text.split('{').skip(1).filter_map(|part| Some(part.split_once('}')?.0.to_owned())));
             }
-            "Item" | "ExpandedItem" | "Size" | "ValuePointer" => found.push(text.to_owned()),
+            "Item" | "ExpandedItem" | "Size" | "ValuePointer" | "ValueNode" => found.push(text.to_owned()),
             _ => (),
         }
     }
@@ -181,11 +210,13 @@ fn expressions(element: Node<'_, '_>) -> Vec<String> {
 struct Parser<'p, 'a> {
     natvis: &'p Natvis<'a>,
     this: &'p Value,
+    /// What `$i` is.
+    index: u64,
     rest: &'p str,
 }
 
 /// Operators, the weakest first.
-const LEVELS: [&[&str]; 5] = [&["||"], &["&&"], &["==", "!="], &["+", "-"], &["%"]];
+const LEVELS: [&[&str]; 5] = [&["||"], &["&&"], &["==", "!="], &["+", "-"], &["/", "%"]];
 
 impl Parser<'_, '_> {
     fn takes(&mut self, token: &str) -> bool {
@@ -212,6 +243,7 @@ impl Parser<'_, '_> {
                 "!=" => u64::from(a != b),
                 "+" => a.wrapping_add(b),
                 "-" => a.wrapping_sub(b),
+                "/" => a.checked_div(b).ok_or("a division by zero")?,
                 _ => a.checked_rem(b).ok_or("a remainder by zero")?,
             };
             left = Value { of: Type::Number(8), at: None, number: Some(number) };
@@ -232,7 +264,7 @@ impl Parser<'_, '_> {
         // A cast: what stands in parentheses is a type, which ends in an asterisk.
         if let Some(inside) = self.rest.strip_prefix('(')
             && let Some((name, rest)) = inside.split_once(')')
-            && let Some(name) = name.strip_suffix('*')
+            && let Some(name) = name.strip_suffix('*').filter(|name| !name.contains('('))
         {
             self.rest = rest;
             let value = self.unary()?;
@@ -273,6 +305,9 @@ impl Parser<'_, '_> {
         if self.takes("(") {
             let value = self.binary(0)?;
             return if self.takes(")") { Ok(value) } else { Err("no )".into()) };
+        }
+        if self.takes("$i") {
+            return Ok(Value { of: Type::Number(8), at: None, number: Some(self.index) });
         }
         if self.rest.starts_with(|c: char| c.is_ascii_digit()) {
             let end = self.rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(self.rest.len());
