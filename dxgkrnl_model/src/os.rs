@@ -316,6 +316,17 @@ impl Os {
         Process::new(&self.shared, name)
     }
 
+    /// Where a process has locked what lies at a GPU address of its own; `None`: nothing is there, or it is not locked.
+    /// For tests that look at memory where the GPU has it.
+    pub fn locked_at(&self, process: &Process, adapter: &Arc<Adapter>, gpu: u64) -> Option<usize> {
+        let all = self.shared.processes();
+        let inner = all.iter().find(|one| one.nt().id() == process.nt().id())?;
+        let found = inner.on_adapter(adapter)?.address_space().allocation_at(gpu);
+        let (allocation, offset) = found?;
+        // CAST: an offset in an allocation that is mapped.
+        inner.opens_of(&allocation).iter().find_map(|open| Some(open.locked()? + offset as usize))
+    }
+
     /// Rules, counters and records so far.
     pub fn report(&self) -> Report {
         Report::of(&self.shared)

@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use types::{Symbols, Type};
+use umd_core::ffi::types::FP_KIND_SYSTEM;
 
 rules! {
     list PLANTED;
@@ -188,6 +189,99 @@ fn the_compute_only_form_names_its_node() {
         assert!(natvis.show(&node).expect("the node").starts_with("node 0: "));
         assert!(natvis.item(&adapter, "[node 0: 3D]").is_err());
     });
+}
+
+/// The objects of the root's table that look like `kind`.
+fn objects(natvis: &Natvis<'_>, root: &Value, kind: &str) -> Vec<Value> {
+    let table = natvis.item(root, "[handles]").expect("the table");
+    let slots = natvis.list(&table).expect("entries");
+    let found = slots.iter().filter(|slot| natvis.show(slot).expect("text").starts_with(kind));
+    let entry = |slot| natvis.evaluate("*(kmd_core::handle::Entry*)&value", slot).expect("an entry");
+    found.map(|slot| natvis.item(&entry(slot), "[object]").expect("an object")).collect()
+}
+
+/// What is stored where the GPU is told to, in a ring.
+const MARK: u64 = 0x5EED_0000_C0FF_EE01;
+/// More allocations than a chunk of the table of handles has places for, with what each opens.
+const ALLOCATIONS: usize = 600;
+
+/// From the root variable pointers lead to a doorbell's ring, a native fence's value and a log's entries: what lies
+/// there is what the process wrote, and what the model knows.
+fn pointers_lead_to_a_ring_a_fence_and_a_log() {
+    let recorder = Arc::new(Recorder::default());
+    let symbols = symbols("fencepost.pdb");
+    recorder.listening(|| {
+        let world = World::boot(&form(), Personality::collecting()).expect("the driver loads");
+        let adapter = world.adapter(adapter_of_ours(&[])).expect("the adapter starts");
+        let user = world.process("maker").expect("a process");
+        let device = user.open().and_then(|adapter| adapter.device()).expect("a device");
+        let queue = device.queue(0, 0x1_0000, 0, 0).expect("a queue");
+        let many: Vec<_> = (0..ALLOCATIONS).map(|_| device.allocate(FP_KIND_SYSTEM, 4096, 0)).collect();
+        let memory = many[0].as_ref().expect("memory").gpu_va().expect("an address");
+        let fence = device.fence(3, 0).expect("a fence");
+        let first = queue.run(|list| {
+            list.store(memory, MARK)?;
+            list.signal(&fence, 9)
+        });
+        let first = first.expect("submitted");
+        // A value's own entry comes behind the value; that of the one before it is there by then.
+        let second = queue.run(|list| list.nop(16)).expect("submitted");
+        queue.wait(second, Some(PATIENCE)).expect("executed");
+        let (of_queue, of_fence) = (queue.info().expect("the queue"), fence.info().expect("the fence"));
+        world.os.kernel().dump_moment(Moment::Ended, "a look");
+        let written = Written::new(&recorder, "the end");
+        with_root(&written.read(), &symbols, |natvis, root| {
+            let read = |at: u64, bytes| natvis.read.and_then(|read| read(at, bytes)).expect("in the dump");
+            let word = |at| u64::from_le_bytes(read(at, 8).try_into().expect("eight bytes"));
+            let number = |of: &str, value: &Value| {
+                let found = natvis.evaluate(of, value).unwrap_or_else(|why| panic!("{of}: {why}"));
+                natvis.number(&found).unwrap_or_else(|why| panic!("{of}: {why}"))
+            };
+            let [doorbell] = &objects(natvis, root, "doorbell ")[..] else { panic!("not one doorbell") };
+            let hw_queue = natvis.item(doorbell, "[queue]").expect("its queue");
+            let engine = natvis.item(&hw_queue, "[queue]").expect("the engine's");
+            // The ring: the process has it locked where the model says.
+            let rings = natvis.item(&engine, "[rings]").expect("rings");
+            let ring = natvis.evaluate("list[0]", &rings).expect("a ring");
+            let text = natvis.show(&ring).expect("text");
+            assert!(text.starts_with("ring at GPU ") && text.contains(" 65536 bytes, control at GPU "), "{text}");
+            let at = |of: &str| {
+                let gpu = number(&format!("variant1.value.__0.{of}.__0"), &ring);
+                world.os.locked_at(&user.process, &adapter, gpu).expect("locked") as u64
+            };
+            let written = word(at("control"));
+            assert!(written != 0 && written <= 4096, "{written} bytes written");
+            // CAST: a page at most.
+            let bytes = read(at("ring"), written as usize);
+            assert!(bytes.windows(8).any(|bytes| bytes == MARK.to_le_bytes()), "{bytes:x?}");
+            // The fence: the driver knows where the GPU has its value, and the process reads it where the model says.
+            let opens = objects(natvis, root, "open native fence ");
+            let open = opens.iter().find(|open| number("current.__0", open) == of_fence.gpu_va).expect("the fence");
+            let text = natvis.show(open).expect("text");
+            assert!(text.ends_with(&format!("its value at GPU {:#x}", of_fence.gpu_va)), "{text}");
+            assert_eq!((word(of_fence.value_address), of_fence.value), (9, 9));
+            // The log: an entry for each signal, by the handles that the process has.
+            let log = natvis.item(&engine, "[signals logged]").expect("a log");
+            let entries = natvis.list(&log).expect("entries");
+            let has = |handle: u32, value| {
+                let said = format!("fence {handle:#x} signaled to {value} at ");
+                entries.iter().filter(|entry| natvis.show(entry).expect("text").starts_with(&said)).count()
+            };
+            assert_eq!((has(of_fence.handle, 9), has(of_queue.progress_fence, first)), (1, 1));
+            let newest = natvis.item(&log, "[newest]").expect("an entry");
+            assert!(natvis.show(&newest).expect("text").starts_with("fence "));
+            // Every handle is listed, of the second chunk of the table too.
+            assert!(objects_without_more(natvis, root, "allocation") > ALLOCATIONS);
+        });
+        assert!(many.iter().all(Result::is_ok));
+    });
+}
+
+/// How many of the root's table look exactly like `kind`; there are more than a chunk of the table has places for.
+fn objects_without_more(natvis: &Natvis<'_>, root: &Value, kind: &str) -> usize {
+    let entries = natvis.list(&natvis.item(root, "[handles]").expect("the table")).expect("entries");
+    assert!(entries.len() > 1024, "{}", entries.len());
+    entries.iter().filter(|entry| natvis.show(entry).expect("text") == kind).count()
 }
 
 /// docs/windbg.md types names that the symbol files have: the root variable, which has no other name there, and what
@@ -399,6 +493,7 @@ fn main() -> ExitCode {
         trial("a broken rule has the driver's blob", a_broken_rule_has_the_drivers_blob),
         trial("what is missing is said", what_is_missing_is_said),
         trial("the compute-only form names its node", the_compute_only_form_names_its_node),
+        trial("pointers lead to a ring, a fence and a log", pointers_lead_to_a_ring_a_fence_and_a_log),
         trial("the page types names that are there", the_page_types_names_that_are_there),
     ];
     let mut trials: Vec<_> = trials.into_iter().map(|trial| trial.with_ignored_flag(!built)).collect();

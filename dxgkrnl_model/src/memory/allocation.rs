@@ -317,6 +317,12 @@ impl OpenAllocation {
         Ok(address)
     }
 
+    /// Where it is locked, if it is.
+    pub(crate) fn locked(&self) -> Option<usize> {
+        let (address, locks) = *self.lock.lock();
+        (locks != 0).then_some(address)
+    }
+
     /// What the CPU sees now.
     pub(crate) fn cpu_mapping(&self) -> Option<UserMapping> {
         let place = self.allocation.placement.lock().place;

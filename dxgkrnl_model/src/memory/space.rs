@@ -16,9 +16,10 @@ use std::sync::Arc;
 use wddm_abi::{DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_PAGETABLEUPDATEMODE, DXGK_PTE, DXGKARG_GETROOTPAGETABLESIZE};
 
 use super::Manager;
+use super::allocation::Allocation;
 use super::page_table::{Described, PageTables, Purpose, TableMemory, TableSource, Update, in_form};
 use super::paging::{Op, Pager, PagingError};
-use super::va::{PAGE, Protection, Ranges, Use, Wanted};
+use super::va::{PAGE, Protection, Range, Ranges, Use, Wanted};
 use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
 use crate::ddi::call_ddi;
@@ -90,6 +91,16 @@ impl AddressSpace {
     /// What lies at `address`.
     pub(crate) fn with_ranges<R>(&self, f: impl FnOnce(&mut Ranges) -> R) -> R {
         f(&mut self.ranges.lock())
+    }
+
+    /// The allocation that is mapped at `address`, and the byte of it that lies there.
+    pub(crate) fn allocation_at(&self, address: u64) -> Option<(Arc<Allocation>, u64)> {
+        self.with_ranges(|ranges| match ranges.at(address)? {
+            (start, Range { used: Use::Allocation { allocation, offset, .. }, .. }) => {
+                Some((allocation.clone(), offset + (address - start)))
+            }
+            _ => None,
+        })
     }
 
     /// `DxgkDdiCreateProcess` begins or ends.
