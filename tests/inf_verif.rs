@@ -111,9 +111,10 @@ struct Spoilt(&'static str, &'static str, &'static [&'static str]);
 const SPOILT: &[Spoilt] = &[
     Spoilt("Signature = \"$Windows NT$\"", "Signature = \"$Windows 95$\"", &["VERIF-1001"]),
     Spoilt("[Other.Copy]", "[Other.Copy", &["VERIF-1002", "VERIF-1203", "VERIF-2084"]),
-    // Article general-syntax-rules-for-inf-files, Line Format, Continuation, and Comments: a backslash at the end of a line
-    // goes on in the next, with a comment behind it too, and of two the first is left out.
-    Spoilt("CopyFiles = Other.Copy, Filter.Copy", "CopyFiles = \\\n    Other.Copy, \\ ; more follows\n    Filter.Copy", &[]),
+    // Article general-syntax-rules-for-inf-files, Line Format, Continuation, and Comments: a backslash at the end of a
+    // line goes on in the next, with a comment behind it too, and of two the first is left out.
+    Spoilt("CopyFiles = Other.Copy, Filter.Copy",
+        "CopyFiles = \\\n    Other.Copy, \\ ; more follows\n    Filter.Copy", &[]),
     Spoilt("CopyFiles = Other.Copy, Filter.Copy", "CopyFiles = Other.Copy\\\\\n,Filter.Copy", &[]),
     Spoilt("HKR,, Text, 0, \"a; b\"", "HKR,, Text, 0, \"a; b\\\"", &[]),
     Spoilt("HKR,, Text, 0, \"a; b\"", "HKR,, Text, 0, \"a; \\\nb\"", &["VERIF-1002"]),

@@ -119,7 +119,8 @@ struct Logical {
 /// quotes, says so, and of several there each is left out.
 ///
 /// Chosen: a quotation mark has its other in its own line, and behind the backslash comes neither a section, nor an
-/// empty line, nor the end. Source: article general-syntax-rules-for-inf-files, Line Format, Continuation, and Comments.
+/// empty line, nor the end. Source: article general-syntax-rules-for-inf-files, Line Format, Continuation, and
+/// Comments.
 fn logical(text: &str, malformed: &mut Vec<(usize, &'static str)>) -> Vec<Logical> {
     let mut all: Vec<Logical> = Vec::new();
     let mut goes_on = None;

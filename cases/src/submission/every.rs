@@ -51,8 +51,8 @@ impl<'a> Beside<'a> {
     }
 }
 
-/// A process of its own runs these bytes as packets, which are wrong, and its device is lost. Returns what is said then:
-/// whether it is a page fault, the address, and the flags.
+/// A process of its own runs these bytes as packets, which are wrong, and its device is lost. Returns what is said
+/// then: whether it is a page fault, the address, and the flags.
 fn faults(system: &dyn System, name: &str, bytes: &[u8]) -> Result<(bool, u64, u32)> {
     let process = system.process(name, false)?;
     let device = process.adapter().device()?;

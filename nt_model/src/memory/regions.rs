@@ -128,8 +128,8 @@ impl Regions {
         self.map.read().get(&start).cloned()
     }
 
-    /// Every region for which `wanted` holds, for a look from anywhere. `None`: another thread, or a caller of this one,
-    /// keeps the table for long.
+    /// Every region for which `wanted` holds, for a look from anywhere. `None`: another thread, or a caller of this
+    /// one, keeps the table for long.
     pub(crate) fn peek(&self, wanted: impl Fn(&Region) -> bool) -> Option<Vec<Arc<Region>>> {
         const PATIENCE: Duration = Duration::from_millis(100);
         let map = self.map.try_read_for(PATIENCE)?;
