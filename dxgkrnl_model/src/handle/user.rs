@@ -1,9 +1,11 @@
-//!Handles of user mode, as Windows makes them: six bits that are 0 for what is not global, 24 of index, two that change
-//!each time an index is used again and are never both 0. The types share one table, so that a process's handles rise by
-//!0x40 from one object to the next, whatever it is; a free index goes to the end of the line. A handle of another
-//!process, of another type, or of a dead object is refused; the type is the object's, the handle does not show it.
-//!Source: Microsoft's dxgkrnl for Linux (layout; the line of free indices); Wine's tests of D3DKMT, which run on
-//!Windows (the low bits, the distance of two handles). Chosen: the table grows by 1,024 indices, when 128 are left.
+//! Handles of user mode, as Windows makes them: six bits that are 0 for what is not global, 24 of index, two that
+//! change each time an index is used again and are never both 0. The types share one table, so that a process's handles
+//! rise by 0x40 from one object to the next, whatever it is; a free index goes to the end of the line. A handle of
+//! another process, of another type, or of a dead object is refused; the type is the object's, the handle does not show
+//! it.
+//!
+//! Source: Microsoft's dxgkrnl for Linux (layout; the line of free indices); Wine's tests of D3DKMT, which run on
+//! Windows (the low bits, the distance of two handles). Chosen: the table grows by 1,024 indices, when 128 are left.
 
 use std::collections::VecDeque;
 

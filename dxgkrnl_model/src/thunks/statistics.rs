@@ -102,9 +102,6 @@ thunks! {
 fn query(call: &Call, record: &mut D3DKMT_QUERYSTATISTICS) -> Outcome {
     use D3DKMT_QUERYSTATISTICS_TYPE as Type;
     let adapter = call.shared.adapter_by_luid(super::adapter::number(record.AdapterLuid)).ok_or(INVALID)?;
-    if !adapter.is_started() {
-        return Err(ntstatus::STATUS_DEVICE_REMOVED);
-    }
     let caps = adapter.known_caps();
     // CAST: a handful of each.
     let (segments, nodes) = (caps.segments.len() as u32, caps.nodes.len() as u32);
