@@ -152,6 +152,7 @@ const SPOILT: &[Spoilt] = &[
     Spoilt("CatalogFile = other.cat", "CatalogFile = other.txt", &["VERIF-1214"]),
     Spoilt("1.2.3.4", "1.2.3", &["VERIF-1217"]),
     Spoilt("1.2.3.4", "1.2.3.70000", &["VERIF-1217"]),
+    Spoilt("1.2.3.4", "0.0.0.0", &["VERIF-1217"]),
     Spoilt("01/02/2025", "1/2/2025", &["VERIF-1218"]),
     Spoilt("01/02/2025", "02/30/2025", &["VERIF-1218"]),
     // Article inf-driverver-directive, Entries: a hyphen can separate the fields.
@@ -224,7 +225,7 @@ const SPOILT: &[Spoilt] = &[
     Spoilt("[Other.Copy]\nother.sys", "[Other.Copy]\nother.sys\nother.sys, filter.sys", &["VERIF-1100", "VERIF-1330"]),
     Spoilt("[Old.NT]\nInclude",
         "[Old.NT]\nAddReg = Old.Software\n\n[Old.Software]\nHKR,, Text, 0, c\n\n[Old.Rest]\nInclude",
-        &["VERIF-1331", "VERIF-2083"]),
+        &["VERIF-2083"]),
     // Code 1332 is about one service: another one's value of the same name is another value.
     Spoilt("[Old.NT.Services]\nInclude = machine.inf\nNeeds = NO_DRV.Services",
         "[Old.NT.Services]\nAddService = Old, 2, Old.Service\n\n[Old.Service]\nServiceType = 1\nStartType = 0\n\

@@ -32,7 +32,7 @@ use crate::ddi::{self, call_ddi};
 use crate::hw_context::HwContext;
 use crate::personality::SchedulingLogs;
 use crate::rules::scheduling::{SLOG_INT, SLOG_INT_LOST, SLOG_RAN, SLOG_STALE};
-use crate::statistics::{LoggedUse, owner};
+use crate::statistics::LoggedUse;
 use crate::sync::{Gate, Lock, Rank, Signal};
 use crate::vidsch::judge_resume;
 use reading::Buffer;
@@ -287,7 +287,7 @@ impl SchedulingLogSet {
     pub(crate) fn made(&self, node: u32, context: Option<&Arc<HwContext>>) {
         let Some(log) = self.of(node) else { return };
         if let Some(context) = context {
-            let (who, process) = (Arc::as_ptr(context).addr(), owner(context.device().process()));
+            let (who, process) = (Arc::as_ptr(context).addr(), context.device().process().number());
             let known = Known { who, process, state: None, ran: false, excused: false };
             log.state.lock().contexts.insert(context.driver_handle(), known);
         }

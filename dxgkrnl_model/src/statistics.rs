@@ -10,19 +10,12 @@ use std::sync::Arc;
 
 use crate::adapter::Adapter;
 use crate::memory::allocation::Place;
-use crate::process::{ProcessAdapter, ProcessInner};
+use crate::process::ProcessInner;
 use crate::report::Calibration;
 use crate::vidsch::packet::Packet;
 
-/// The number of the paging process, which is no process of Windows.
-const SYSTEM: u64 = 0;
 /// Units of 100 ns in a second.
 const SECOND: u128 = 10_000_000;
-
-/// Who has a process's part on an adapter: the number of its Windows process; of the paging process 0.
-pub(crate) fn owner(part: &ProcessAdapter) -> u64 {
-    part.process().map_or(SYSTEM, |process| process.nt().id())
-}
 
 /// What a process, or all of them, had of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,7 +65,7 @@ impl PacketUse {
         let time = now.saturating_sub(self.free.max(first.since));
         let (part, rest) = (time / packets.len() as u64, time % packets.len() as u64);
         for (index, packet) in packets.iter().enumerate() {
-            let process = owner(packet.context.device().process());
+            let process = packet.context.device().process().number();
             let switches = u32::from(self.last != Some(process));
             self.last = Some(process);
             self.node.add(process, part + if index == 0 { rest } else { 0 }, switches);

@@ -97,6 +97,7 @@ pub fn told_of_a_fault(system: &dyn System) -> Result<()> {
     let copy = gpu_wire::packet::Copy { source: NOWHERE, destination: page.gpu_va()?, length: 8 }.to_packet();
     same("a load", faults(system, "loads", copy.as_bytes())?, (true, NOWHERE, 0))?;
     let flush = TlbFlush { process: 0, start: NOWHERE, end: NOWHERE }.to_packet();
+    // Which of the two errors it is, no page says.
     let (_, address, flags) = faults(system, "flushes", flush.as_bytes())?;
     same("what user mode may not do", (address, flags), (0, 0))?;
     beside.is_as_before()
@@ -138,10 +139,15 @@ pub fn tools(system: &dyn System) -> Result<()> {
     let on = process.adapter().info()?.rung >= Rung::HardwareQueues.raw();
     let mut older = D3DKMT_WDDM_2_7_CAPS::zeroed();
     room.ask(Type::KMTQAITYPE_WDDM_2_7_CAPS, &mut older).context("WDDM_2_7_CAPS")?;
-    same("hardware scheduling: supported, on", (older.HwSchSupported(), older.HwSchEnabled()), (on, on))?;
+    // Whether a Windows that has it off says that it is supported, no page says.
+    let is_right = |supported: bool, enabled: bool| enabled == on && (supported || !on);
+    ensure!(is_right(older.HwSchSupported(), older.HwSchEnabled()), "hardware scheduling is on: {on}; {older:?}");
     let mut newer = D3DKMT_WDDM_2_9_CAPS::zeroed();
     room.ask(Type::KMTQAITYPE_WDDM_2_9_CAPS, &mut newer).context("WDDM_2_9_CAPS")?;
-    same("hardware scheduling, later", (newer.HwSchSupportState() != 0, newer.HwSchEnabled()), (on, on))?;
+    ensure!(
+        is_right(newer.HwSchSupportState() != 0, newer.HwSchEnabled()),
+        "hardware scheduling is on: {on}; {newer:?}"
+    );
     let copy = DXGK_ENGINE_TYPE::DXGK_ENGINE_TYPE_COPY;
     // Of either form.
     let first = [
@@ -155,7 +161,8 @@ pub fn tools(system: &dyn System) -> Result<()> {
         room.ask(Type::KMTQAITYPE_NODEMETADATA, &mut engine).context("NODEMETADATA")?;
         let data = engine.NodeData;
         let found = (data.EngineType, text(&{ data.FriendlyName })?);
-        let is_known = known.iter().any(|(kind, name)| *kind == found.0 && *name == found.1);
+        // With FriendlyNames 0 there are none.
+        let is_known = known.iter().any(|(kind, name)| *kind == found.0 && (*name == found.1 || found.1.is_empty()));
         ensure!(is_known, "node {node} is {found:?}, not {known:?}");
     }
     let mut memory = D3DKMT_SEGMENTSIZEINFO::zeroed();

@@ -28,6 +28,8 @@ use crate::sync::{Lock, Rank};
 pub(crate) struct ProcessAdapter {
     adapter: Arc<Adapter>,
     process: Weak<ProcessInner>,
+    /// The number of that Windows process; of the paging process 0.
+    number: u64,
     handle: KernelHandle,
     driver: AtomicUsize,
     space: AddressSpace,
@@ -48,6 +50,7 @@ impl ProcessAdapter {
         let this = Arc::new(Self {
             adapter: adapter.clone(),
             process: process.map(Arc::downgrade).unwrap_or_default(),
+            number: process.map_or(0, |process| process.nt().id()),
             handle: KernelHandle::reserve(),
             driver: AtomicUsize::new(0),
             space: AddressSpace::new(caps, adapter.personality().pte_address, owner),
@@ -119,6 +122,13 @@ impl ProcessAdapter {
     /// The process, unless this is the paging process or it has ended.
     pub(crate) fn process(&self) -> Option<Arc<ProcessInner>> {
         self.process.upgrade()
+    }
+
+    /// The number of its Windows process, which may have ended; of the paging process 0.
+    ///
+    /// IRQL: any.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Whether this is the paging process.

@@ -47,7 +47,11 @@ pub(super) fn check(inf: &Inf, reach: &Reach<'_>, found: &mut Findings) {
             let rest: Vec<_> = entry.values.iter().skip(3).map(|value| inf.resolved(value)).collect();
             let (written, first) =
                 known.entry(Place::of(inf, one, entry)).or_insert_with(|| (rest.join(","), one.install));
-            let other = !first.eq_ignore_ascii_case(one.install) && *written != rest.join(",");
+            // Below HKR of a device each install section has its own: device settings are no state of the machine.
+            // Source: InfVerif 1330 to 1333, which recommend just that.
+            let is_devices =
+                matches!(one.root, Root::Software | Root::Hardware) && entry.value(0).eq_ignore_ascii_case("HKR");
+            let other = !is_devices && !first.eq_ignore_ascii_case(one.install) && *written != rest.join(",");
             let what = || format!("{} is '{written}' by [{first}]; write the same value in both", entry.value(2));
             let rule = if one.root == Root::Service { "VERIF-1332" } else { "VERIF-1331" };
             found.unless(!other, rule, entry.line, what);

@@ -186,8 +186,11 @@ fn driver_version(inf: &Inf, found: &mut Findings) {
     let right = date(&day).is_some();
     found.unless(right, "VERIF-1218", entry.line, || format!("the date is '{day}'; write MM/DD/YYYY"));
     let numbers: Vec<_> = version.split('.').map(str::parse::<u16>).collect();
-    let right = version.is_empty() || (numbers.len() == 4 && numbers.iter().all(Result::is_ok));
-    found.unless(right, "VERIF-1217", entry.line, || format!("the version is '{version}'; write w.x.y.z"));
+    // Chosen: up to 65535, where the directive's page has "less than 65535" and InfVerif's "between 0-65536".
+    let is_zero = numbers.iter().all(|number| *number == Ok(0));
+    let right = version.is_empty() || (numbers.len() == 4 && numbers.iter().all(Result::is_ok) && !is_zero);
+    let what = || format!("the version is '{version}'; write w.x.y.z, which is not 0.0.0.0");
+    found.unless(right, "VERIF-1217", entry.line, what);
 }
 
 /// Returns whether the INF is of a class that draws or computes: what InfVerif calls a display driver.

@@ -24,7 +24,8 @@ const CLOSE: &str = "DxgkDdiCloseAllocation";
 const CALLS: [&str; 5] = [SUSPEND, DISCONNECT, CLOSE, DESTROY, QUEUE];
 
 pub(super) fn busy(stage: &Stage) -> Played {
-    stage.play(setup(), |scene| {
+    // Where the host pauses the client, the doorbell of an idle engine goes: not here.
+    stage.play(setup().setting("IdleMilliseconds", 0), |scene| {
         let mut neighbour = Neighbour::new(scene, 0)?;
         let before = Held::now(scene)?;
         let client = scene.world.separate("busy")?;
