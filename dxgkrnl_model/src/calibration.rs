@@ -21,11 +21,22 @@ pub(crate) fn calibrate(adapter: &Arc<Adapter>) {
     }
     let Some(caps) = adapter.caps() else { return };
     for (node, info) in (0..).zip(&caps.nodes) {
-        calibrate_node(adapter, node, info.place);
+        if let Some(calibration) = ask(adapter, node, info.place) {
+            adapter.shared().counters.add_calibration(calibration);
+        }
     }
 }
 
-fn calibrate_node(adapter: &Arc<Adapter>, node: u32, at: Place) {
+/// Asks one node of a started adapter, for the report of nothing. `None`: it has no clock, or none now.
+///
+/// IRQL: at most DISPATCH_LEVEL.
+pub(crate) fn of_node(adapter: &Arc<Adapter>, node: u32) -> Option<Calibration> {
+    adapter.table().DxgkDdiCalibrateGpuClock?;
+    let place = adapter.caps()?.node(node)?.place;
+    ask(adapter, node, place)
+}
+
+fn ask(adapter: &Arc<Adapter>, node: u32, at: Place) -> Option<Calibration> {
     let kernel = adapter.kernel();
     let mut arguments = DXGKARG_CALIBRATEGPUCLOCK::zeroed();
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
@@ -36,20 +47,19 @@ fn calibrate_node(adapter: &Arc<Adapter>, node: u32, at: Place) {
     let status = ddi::status(call_ddi!(adapter, DxgkDdiCalibrateGpuClock(miniport, at.node, at.engine, pointer)));
     let after = kernel.query_performance_counter();
     if status == ntstatus::STATUS_SYSTEM_SHUTDOWN {
-        return;
+        return None;
     }
     // Copies: the record is packed.
     let (gpu, cpu, frequency) = (arguments.GpuClockCounter, arguments.CpuClockCounter, arguments.GpuFrequency);
     let valid = status.is_success() && frequency != 0;
     adapter.rules().check(&CLOCK_STATUS, valid, || format!("node {node}: {status:?}, {frequency} ticks per second"));
     if !valid {
-        return;
+        return None;
     }
     adapter.rules().check(&CLOCK_PAIR, (before..=after).contains(&cpu), || {
         format!("node {node}: CpuClockCounter is {cpu}, and the call lasted from {before} to {after}")
     });
     let forward = last.is_none_or(|last| gpu >= last.gpu && frequency == last.frequency);
     adapter.rules().check(&CLOCK_FORWARD, forward, || format!("node {node}: {gpu} after {last:?}"));
-    let calibration = Calibration { adapter: adapter.luid_number(), node, frequency, gpu, cpu };
-    counters.add_calibration(calibration);
+    Some(Calibration { adapter: adapter.luid_number(), node, frequency, gpu, cpu })
 }

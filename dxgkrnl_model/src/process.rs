@@ -7,6 +7,7 @@
 //! process ends or the adapter stops.
 
 mod adapter;
+mod other;
 pub(crate) mod root;
 mod rundown;
 
@@ -32,6 +33,7 @@ use crate::os::Shared;
 use crate::recovery::lockout::Hangs;
 use crate::sync::{Admission, Lock, Rank};
 pub(crate) use adapter::{ProcessAdapter, judge_destroy};
+pub(crate) use other::OtherProcess;
 pub(crate) use rundown::Admitted;
 use rundown::Rundown;
 
@@ -490,24 +492,6 @@ pub(crate) fn current(machine: &Machine) -> Option<Arc<ProcessInner>> {
     shared.processes().into_iter().find(|process| process.nt.id() == id)
 }
 
-/// What a handle of a process to another one leads to.
-#[derive(Debug)]
-pub(crate) struct OtherProcess {
-    process: Arc<ProcessInner>,
-    queries: bool,
-}
-
-impl OtherProcess {
-    pub(crate) fn process(&self) -> &Arc<ProcessInner> {
-        &self.process
-    }
-
-    /// Returns whether it was opened with PROCESS_QUERY_INFORMATION.
-    pub(crate) fn may_query(&self) -> bool {
-        self.queries
-    }
-}
-
 /// A process that tests and tools hold. Dropping it ends it normally.
 pub struct Process {
     inner: Arc<ProcessInner>,
@@ -556,21 +540,6 @@ impl Process {
     /// Its identity, NT handles and user address space.
     pub fn nt(&self) -> &Arc<nt_model::Process> {
         &self.inner.nt
-    }
-
-    /// OpenProcess: an NT handle of this process to `other`, with the right PROCESS_QUERY_INFORMATION or without.
-    pub fn open_process(&self, other: &Self, queries: bool) -> u64 {
-        self.inner.nt.insert_handle(Arc::new(OtherProcess { process: other.inner.clone(), queries }))
-    }
-
-    /// The other processes: number, name, and a new NT handle to each, with the right to ask.
-    pub fn open_others(&self) -> Vec<(u64, String, u64)> {
-        let others = self.shared.processes().into_iter().filter(|other| !Arc::ptr_eq(other, &self.inner));
-        let open = |process: Arc<ProcessInner>| {
-            let (id, name) = (process.nt.id(), process.nt.name().to_owned());
-            (id, name, self.inner.nt.insert_handle(Arc::new(OtherProcess { process, queries: true })))
-        };
-        others.map(open).collect()
     }
 
     /// `D3DKMT_HANDLE`s that are open.

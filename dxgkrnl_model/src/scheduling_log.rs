@@ -305,6 +305,7 @@ impl SchedulingLogSet {
         let who = core::ptr::from_ref(context).addr();
         let (known, used) = {
             let mut state = log.state.lock();
+            state.usage.gone(driver);
             let is_it = state.contexts.get(&driver).is_some_and(|known| known.who == who);
             let known = if is_it { state.contexts.remove(&driver) } else { None };
             (known, state.is_used())

@@ -3,13 +3,14 @@
 //!
 //! A node of packets ran a packet from its submission, or the end of the packet before it, until its completion. A node
 //! that the GPU schedules says by its scheduling log when a context begins to run and ceases to: work of doorbells is
-//! counted like any other, since no page has another source for it. Chosen: all of this.
+//! counted like any other, since no page has another source for it. What a fault or a reset ends of packets counts for
+//! nothing, nor do entries of a log that were overwritten before they were read. Chosen: all of this.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::adapter::Adapter;
-use crate::memory::allocation::Place;
+use crate::memory::allocation::{Allocation, Place};
 use crate::process::ProcessInner;
 use crate::report::Calibration;
 use crate::vidsch::packet::Packet;
@@ -95,6 +96,11 @@ impl LoggedUse {
         }
     }
 
+    /// The context `handle` is gone, and may have no last entry.
+    pub(crate) fn gone(&mut self, handle: usize) {
+        self.running.take_if(|(running, ..)| *running == handle);
+    }
+
     /// Entries are lost: what ran is not known any more.
     pub(crate) fn forget(&mut self) {
         self.running = None;
@@ -118,9 +124,7 @@ pub(crate) fn of_node(adapter: &Arc<Adapter>, node: u32, process: Option<u64>) -
     if !known.is_hardware_scheduled {
         return Some(known.usage.lock().node.of(process));
     }
-    crate::calibration::calibrate(adapter);
-    let clock = adapter.shared().counters.last_calibration(adapter.luid_number(), node);
-    let Some(Calibration { frequency, gpu, .. }) = clock.filter(|clock| clock.frequency != 0) else {
+    let Some(Calibration { frequency, gpu, .. }) = crate::calibration::of_node(adapter, node) else {
         return Some(Use::default());
     };
     let had = adapter.scheduling_logs.with_usage(adapter, node, |usage| usage.until(process, gpu)).unwrap_or_default();
@@ -138,6 +142,12 @@ pub(crate) struct SegmentUse {
     pub(crate) allocations: u32,
 }
 
+impl SegmentUse {
+    fn and(self, other: Self) -> Self {
+        Self { resident: self.resident + other.resident, allocations: self.allocations + other.allocations }
+    }
+}
+
 /// What `process` has in the segment `id`: allocations that it has open, each once. Memory of the system that the GPU
 /// reaches without an aperture segment counts as the first one's.
 pub(crate) fn of_segment(adapter: &Arc<Adapter>, id: u32, process: &ProcessInner) -> SegmentUse {
@@ -150,33 +160,23 @@ pub(crate) fn of_segment(adapter: &Arc<Adapter>, id: u32, process: &ProcessInner
     })
 }
 
-/// What all processes have in the segment `id`, and what the system has there besides.
+/// What all processes have in the segment `id`, or what VidMm has taken of it: page tables and other things of the
+/// system's own lie there as well, and in an aperture segment nothing needs to.
 pub(crate) fn of_whole_segment(adapter: &Arc<Adapter>, id: u32) -> SegmentUse {
-    let of = |process: &Arc<ProcessInner>| of_segment(adapter, id, process);
-    let uses: Vec<_> = adapter.shared().processes().iter().map(of).collect();
-    let (resident, allocations) = uses.iter().fold((0, 0), |sum, of| (sum.0 + of.resident, sum.1 + of.allocations));
+    let uses = adapter.shared().processes().into_iter().map(|process| of_segment(adapter, id, &process));
+    let all = uses.fold(SegmentUse::default(), SegmentUse::and);
     let taken = adapter.memory.manager().map(|manager| manager.segment_usage()).unwrap_or_default();
     let taken = taken.iter().find(|(at, ..)| *at == id).map_or(0, |(_, taken, _)| *taken);
-    SegmentUse { resident: resident.max(taken), allocations }
+    SegmentUse { resident: all.resident.max(taken), ..all }
 }
 
-/// What `process` has in memory of the system that the GPU reaches.
-pub(crate) fn of_system_memory(adapter: &Arc<Adapter>, process: &ProcessInner) -> SegmentUse {
-    let is_aperture = |id: u32| adapter.known_caps().segments.iter().any(|it| it.id == id && it.is_aperture());
-    fold(adapter, process, |place, _| match place {
-        Place::System => true,
-        Place::Segment { id, .. } => is_aperture(id),
-        Place::Evicted => false,
-    })
-}
-
-/// What `process` has in segments of memory of the adapter's own.
-pub(crate) fn of_local_memory(adapter: &Arc<Adapter>, process: &ProcessInner) -> SegmentUse {
+/// What `process` has in memory of the system that the GPU reaches; without `shared`, in memory of the adapter's own.
+pub(crate) fn of_group(adapter: &Arc<Adapter>, shared: bool, process: &ProcessInner) -> SegmentUse {
     let caps = adapter.known_caps();
-    let own = caps.segments.iter().filter(|segment| !segment.is_aperture());
-    own.fold(SegmentUse::default(), |sum, segment| {
-        let of = of_segment(adapter, segment.id, process);
-        SegmentUse { resident: sum.resident + of.resident, allocations: sum.allocations + of.allocations }
+    fold(adapter, process, |place, _| match place {
+        Place::System => shared,
+        Place::Segment { id, .. } => caps.segment(id).is_some_and(|segment| segment.is_aperture() == shared),
+        Place::Evicted => false,
     })
 }
 
@@ -185,14 +185,12 @@ fn fold(adapter: &Arc<Adapter>, process: &ProcessInner, is_there: impl Fn(Place,
         process.allocations_on(adapter).iter().map(|open| open.allocation().clone()).collect();
     allocations.sort_by_key(Arc::as_ptr);
     allocations.dedup_by(|one, other| Arc::ptr_eq(one, other));
-    allocations.iter().fold(SegmentUse::default(), |sum, allocation| {
+    let there = allocations.iter().filter(|allocation| {
         let (place, aperture) = allocation.lies();
-        let there = is_there(place, aperture);
-        SegmentUse {
-            resident: sum.resident + if there { allocation.size() } else { 0 },
-            allocations: sum.allocations + u32::from(there),
-        }
-    })
+        is_there(place, aperture)
+    });
+    let one = |allocation: &Arc<Allocation>| SegmentUse { resident: allocation.size(), allocations: 1 };
+    there.map(one).fold(SegmentUse::default(), SegmentUse::and)
 }
 
 #[cfg(test)]
@@ -214,7 +212,13 @@ mod tests {
         usage.entry(0x10, 1, true, 400);
         assert_eq!(usage.until(None, 500), Use { time: 160, switches: 3 });
         assert_eq!(usage.until(Some(3), 500), Use::default());
-        usage.forget();
+        // One that is gone runs no more, whatever its last entry was.
+        usage.gone(0x20);
+        assert_eq!(usage.until(None, 500), Use { time: 160, switches: 3 });
+        usage.gone(0x10);
         assert_eq!(usage.until(None, 600), Use { time: 60, switches: 3 });
+        usage.entry(0x10, 1, true, 700);
+        usage.forget();
+        assert_eq!(usage.until(None, 800), Use { time: 60, switches: 4 });
     }
 }

@@ -315,7 +315,8 @@ macro_rules! table_of {
 }
 
 table_of! {
-    D3DKMTEnumAdapters2, D3DKMTEnumAdapters3, D3DKMTOpenAdapterFromLuid, D3DKMTOpenAdapterFromDeviceName, D3DKMTCloseAdapter, D3DKMTQueryAdapterInfo,
+    D3DKMTEnumAdapters2, D3DKMTEnumAdapters3, D3DKMTOpenAdapterFromLuid, D3DKMTOpenAdapterFromDeviceName,
+    D3DKMTCloseAdapter, D3DKMTQueryAdapterInfo,
     D3DKMTIsFeatureEnabled, D3DKMTEscape, D3DKMTQueryStatistics, D3DKMTQueryVideoMemoryInfo,
     D3DKMTCreateDevice, D3DKMTDestroyDevice, D3DKMTGetDeviceState, D3DKMTCreateContextVirtual, D3DKMTDestroyContext,
     D3DKMTSubmitCommand,

@@ -53,9 +53,9 @@ pub const SECONDARY_STREAM: u32 = 0x4650_0000;
 /// Bytes of stack that are kept of a thread, from its stack pointer on.
 const STACK: usize = 32 * 1024;
 
-/// What is said where the table of memory was kept by somebody.
+/// What a dump says where another thread had the table of memory for too long.
 const NO_MEMORY: &str = "pool and mapped memory are missing: the model's table of them was in use";
-/// What is said where the list of threads was.
+/// The same of the list of threads.
 const NO_THREADS: &str = "threads but the one of the dump are missing: the model's list of them was in use";
 
 /// A loaded image.
@@ -117,7 +117,7 @@ impl Dump {
         lines.collect::<Vec<_>>().join("\n")
     }
 
-    /// What could not be had, a sentence each: memory or threads of which the machine's table was kept by somebody,
+    /// What could not be had, a sentence each: memory or threads whose table another thread had for too long,
     /// registers of threads that did not answer, memory beyond [`MEMORY_LIMIT`]. Empty: all is there.
     pub fn missing(&self) -> &[String] {
         &self.missing

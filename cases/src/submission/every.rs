@@ -24,7 +24,7 @@ struct Beside<'a> {
     system: &'a dyn System,
     process: Box<dyn Process>,
     device: Device,
-    /// Resets before.
+    /// Resets of engines and adapter before the case's work.
     resets: u64,
 }
 

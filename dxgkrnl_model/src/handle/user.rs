@@ -138,7 +138,7 @@ impl<T: Clone> HandleTable<T> {
         }
     }
 
-    /// Every object.
+    /// Every object, whatever its type.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter_map(|slot| slot.content.object())
     }
@@ -159,7 +159,7 @@ impl<T: Clone> HandleTable<T> {
         entries
     }
 
-    /// How many objects.
+    /// How many objects there are.
     pub(crate) fn len(&self) -> usize {
         self.objects().count()
     }

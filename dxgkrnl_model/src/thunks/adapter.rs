@@ -111,8 +111,9 @@ thunks! {
 
     fn D3DKMTOpenAdapterFromDeviceName(call, record: D3DKMT_OPENADAPTERFROMDEVICENAME) {
         let wanted = device_name(record.pDeviceName.expose_provenance())?;
-        let is_it = |adapter: &Arc<Adapter>| adapter.is_started() && adapter.device_name().eq_ignore_ascii_case(&wanted);
-        let adapter = call.shared.adapters().into_iter().find(is_it).ok_or(INVALID)?;
+        let mut started = call.shared.adapters().into_iter().filter(|adapter| adapter.is_started());
+        let named = started.find(|adapter| adapter.device_name().eq_ignore_ascii_case(&wanted));
+        let adapter = named.ok_or(INVALID)?;
         let part = call.process.open(&adapter)?;
         record.hAdapter = call.insert(UserObject::Adapter(part))?;
         record.AdapterLuid = adapter.luid();

@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering;
 
 use wddm_abi::{
     D3DKMT_MEMORY_SEGMENT_GROUP, D3DKMT_QUERYSTATISTICS, D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION,
-    D3DKMT_QUERYSTATISTICS_TYPE, D3DKMT_QUERYVIDEOMEMORYINFO, HANDLE, NTSTATUS, ntstatus,
+    D3DKMT_QUERYSTATISTICS_RESULT, D3DKMT_QUERYSTATISTICS_TYPE as Type, D3DKMT_QUERYVIDEOMEMORYINFO, HANDLE, NTSTATUS,
+    ntstatus,
 };
 
 use super::{Call, DONE, INVALID, Outcome, thunks};
@@ -24,8 +25,6 @@ use crate::statistics::{self, SegmentUse, Use};
 
 /// What GetCurrentProcess returns.
 const THIS_PROCESS: usize = usize::MAX;
-const LOCAL: D3DKMT_MEMORY_SEGMENT_GROUP = D3DKMT_MEMORY_SEGMENT_GROUP::D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL;
-const NON_LOCAL: D3DKMT_MEMORY_SEGMENT_GROUP = D3DKMT_MEMORY_SEGMENT_GROUP::D3DKMT_MEMORY_SEGMENT_GROUP_NON_LOCAL;
 
 /// The process that a handle of the caller's leads to.
 ///
@@ -41,28 +40,21 @@ fn named(call: &Call, handle: HANDLE) -> Result<Arc<ProcessInner>, NTSTATUS> {
 }
 
 /// Bytes of the segments of a group: the adapter's own memory, or the system's.
-fn size_of_group(adapter: &Adapter, group: D3DKMT_MEMORY_SEGMENT_GROUP) -> u64 {
+fn size_of_group(adapter: &Adapter, shared: bool) -> u64 {
     let caps = adapter.known_caps();
-    let of_group = caps.segments.iter().filter(|segment| segment.is_aperture() == (group == NON_LOCAL));
-    of_group.map(Segment::size).sum()
+    caps.segments.iter().filter(|segment| segment.is_aperture() == shared).map(Segment::size).sum()
 }
 
-/// What a process has of a group.
-fn use_of_group(adapter: &Arc<Adapter>, group: D3DKMT_MEMORY_SEGMENT_GROUP, process: &ProcessInner) -> SegmentUse {
-    if group == LOCAL {
-        statistics::of_local_memory(adapter, process)
-    } else {
-        statistics::of_system_memory(adapter, process)
+/// Returns whether a segment group is the system's memory.
+///
+/// # Errors
+/// STATUS_INVALID_PARAMETER for a group that there is not.
+fn is_shared(group: D3DKMT_MEMORY_SEGMENT_GROUP) -> Result<bool, NTSTATUS> {
+    match group {
+        D3DKMT_MEMORY_SEGMENT_GROUP::D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL => Ok(false),
+        D3DKMT_MEMORY_SEGMENT_GROUP::D3DKMT_MEMORY_SEGMENT_GROUP_NON_LOCAL => Ok(true),
+        _ => Err(INVALID),
     }
-}
-
-/// What all processes have of a group.
-fn used_of_group(call: &Call, adapter: &Arc<Adapter>, group: D3DKMT_MEMORY_SEGMENT_GROUP) -> u64 {
-    call.shared.processes().iter().map(|process| use_of_group(adapter, group, process).resident).sum()
-}
-
-fn is_group(group: D3DKMT_MEMORY_SEGMENT_GROUP) -> Result<D3DKMT_MEMORY_SEGMENT_GROUP, NTSTATUS> {
-    if group == LOCAL || group == NON_LOCAL { Ok(group) } else { Err(INVALID) }
 }
 
 fn node_information(of: Use) -> D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION {
@@ -86,12 +78,12 @@ thunks! {
         let adapter = part.adapter();
         // Only this member is another process's.
         let process = if record.hProcess.is_null() { call.process.clone() } else { named(call, record.hProcess)? };
-        let group = is_group(record.MemorySegmentGroup)?;
+        let shared = is_shared(record.MemorySegmentGroup)?;
         if record.PhysicalAdapterIndex >= adapter.known_caps().engines() {
             return Err(INVALID);
         }
-        record.Budget = size_of_group(adapter, group);
-        record.CurrentUsage = use_of_group(adapter, group, &process).resident;
+        record.Budget = size_of_group(adapter, shared);
+        record.CurrentUsage = statistics::of_group(adapter, shared, &process).resident;
         record.CurrentReservation = 0;
         // Half of it. Chosen: nothing can be reserved here.
         record.AvailableForReservation = record.Budget / 2;
@@ -99,25 +91,52 @@ thunks! {
     }
 }
 
+/// What is asked: the type that has one number, the physical adapter, and the number of a segment, group or node. The
+/// later types name the physical adapter as well; the earlier ones mean the first.
+fn asked(record: &D3DKMT_QUERYSTATISTICS) -> (Type, u32, u32) {
+    // Each of the later members has these two, a word each, and nothing else.
+    let pair = record.QueryNode2();
+    let later = |kind: Type| (kind, pair.PhysicalAdapterIndex.into(), pair.NodeOrdinal.into());
+    match record.Type {
+        Type::D3DKMT_QUERYSTATISTICS_ADAPTER2 => later(Type::D3DKMT_QUERYSTATISTICS_ADAPTER),
+        Type::D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER2 => later(Type::D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER),
+        Type::D3DKMT_QUERYSTATISTICS_SEGMENT2 => later(Type::D3DKMT_QUERYSTATISTICS_SEGMENT),
+        Type::D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT2 => later(Type::D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT),
+        Type::D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP2 => {
+            later(Type::D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP)
+        }
+        Type::D3DKMT_QUERYSTATISTICS_NODE2 => later(Type::D3DKMT_QUERYSTATISTICS_NODE),
+        Type::D3DKMT_QUERYSTATISTICS_PROCESS_NODE2 => later(Type::D3DKMT_QUERYSTATISTICS_PROCESS_NODE),
+        kind @ (Type::D3DKMT_QUERYSTATISTICS_SEGMENT_USAGE | Type::D3DKMT_QUERYSTATISTICS_SEGMENT_GROUP_USAGE) => {
+            later(kind)
+        }
+        // Each of the earlier ones has one number of 32 bits, or none.
+        kind => (kind, 0, record.QueryNode().NodeId),
+    }
+}
+
 fn query(call: &Call, record: &mut D3DKMT_QUERYSTATISTICS) -> Outcome {
-    use D3DKMT_QUERYSTATISTICS_TYPE as Type;
     let adapter = call.shared.adapter_by_luid(super::adapter::number(record.AdapterLuid)).ok_or(INVALID)?;
     let caps = adapter.known_caps();
+    let (kind, physical, index) = asked(record);
+    if physical >= caps.engines() {
+        return Err(INVALID);
+    }
     // CAST: a handful of each.
-    let (segments, nodes) = (caps.segments.len() as u32, caps.nodes.len() as u32);
+    let counts = (caps.segments.len() as u32, caps.nodes.len() as u32, caps.sources);
     let process = || named(call, record.hProcess);
-    let physical = |index: u32| if index < caps.engines() { Ok(()) } else { Err(INVALID) };
-    // Those of the first physical adapter, by one number; the later forms name both.
-    let node_of = |node: u32, engine: u32| caps.node_at(Place { node, engine }).ok_or(INVALID);
-    let segment_of = |index: u32| caps.segments.get(index as usize).ok_or(INVALID);
-    let mut result = wddm_abi::D3DKMT_QUERYSTATISTICS_RESULT::zeroed();
-    match record.Type {
-        Type::D3DKMT_QUERYSTATISTICS_ADAPTER | Type::D3DKMT_QUERYSTATISTICS_ADAPTER2 => {
-            if record.Type == Type::D3DKMT_QUERYSTATISTICS_ADAPTER2 {
-                physical(record.QueryAdapter2().PhysicalAdapterIndex.into())?;
-            }
+    let segment = || caps.segments.get(index as usize).ok_or(INVALID);
+    // CAST: an enumerator's number.
+    let group = || is_shared(D3DKMT_MEMORY_SEGMENT_GROUP(index as i32));
+    let node = |process: Option<u64>| -> Result<_, NTSTATUS> {
+        let node = caps.node_at(Place { node: index, engine: physical }).ok_or(INVALID)?;
+        Ok(node_information(statistics::of_node(&adapter, node, process).ok_or(INVALID)?))
+    };
+    let mut result = D3DKMT_QUERYSTATISTICS_RESULT::zeroed();
+    match kind {
+        Type::D3DKMT_QUERYSTATISTICS_ADAPTER => {
             let answer = result.AdapterInformation_mut();
-            (answer.NbSegments, answer.NodeCount, answer.VidPnSourceCount) = (segments, nodes, caps.sources);
+            (answer.NbSegments, answer.NodeCount, answer.VidPnSourceCount) = counts;
             let resets = [&adapter.tdr.engine_resets, &adapter.tdr.adapter_resets].map(|it| it.load(Ordering::Relaxed));
             // CAST: so many resets.
             answer.TdrDetectedCount = resets.iter().sum::<u64>() as u32;
@@ -125,89 +144,53 @@ fn query(call: &Call, record: &mut D3DKMT_QUERYSTATISTICS) -> Outcome {
         Type::D3DKMT_QUERYSTATISTICS_PROCESS => {
             process()?;
             let answer = result.ProcessInformation_mut();
-            (answer.NodeCount, answer.VidPnSourceCount) = (nodes, caps.sources);
+            (_, answer.NodeCount, answer.VidPnSourceCount) = counts;
         }
-        Type::D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER | Type::D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER2 => {
-            if record.Type == Type::D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER2 {
-                physical(record.QueryProcessAdapter2().PhysicalAdapterIndex.into())?;
-            }
+        Type::D3DKMT_QUERYSTATISTICS_PROCESS_ADAPTER => {
             process()?;
             let answer = result.ProcessAdapterInformation_mut();
-            (answer.NbSegments, answer.NodeCount, answer.VidPnSourceCount) = (segments, nodes, caps.sources);
+            (answer.NbSegments, answer.NodeCount, answer.VidPnSourceCount) = counts;
         }
-        Type::D3DKMT_QUERYSTATISTICS_SEGMENT | Type::D3DKMT_QUERYSTATISTICS_SEGMENT2 => {
-            let index = if record.Type == Type::D3DKMT_QUERYSTATISTICS_SEGMENT2 {
-                physical(record.QuerySegment2().PhysicalAdapterIndex.into())?;
-                record.QuerySegment2().SegmentId.into()
-            } else {
-                record.QuerySegment().SegmentId
-            };
-            let segment = segment_of(index)?;
+        Type::D3DKMT_QUERYSTATISTICS_SEGMENT => {
+            let segment = segment()?;
             let SegmentUse { resident, allocations } = statistics::of_whole_segment(&adapter, segment.id);
             let answer = result.SegmentInformation_mut();
             (answer.CommitLimit, answer.BytesCommitted, answer.BytesResident) = (segment.size(), resident, resident);
             (answer.Memory.AllocsCommitted, answer.Memory.AllocsResident) = (allocations, allocations);
             answer.Aperture = segment.is_aperture().into();
         }
-        Type::D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT | Type::D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT2 => {
-            let index = if record.Type == Type::D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT2 {
-                physical(record.QueryProcessSegment2().PhysicalAdapterIndex.into())?;
-                record.QueryProcessSegment2().SegmentId.into()
-            } else {
-                record.QueryProcessSegment().SegmentId
-            };
-            let used = statistics::of_segment(&adapter, segment_of(index)?.id, &*process()?);
+        Type::D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT => {
+            let used = statistics::of_segment(&adapter, segment()?.id, &*process()?);
             result.ProcessSegmentInformation_mut().BytesCommitted = used.resident;
         }
-        Type::D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP | Type::D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP2 => {
-            let group = if record.Type == Type::D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP2 {
-                physical(record.QueryProcessSegmentGroup2().PhysicalAdapterIndex.into())?;
-                D3DKMT_MEMORY_SEGMENT_GROUP(record.QueryProcessSegmentGroup2().SegmentGroup.into())
-            } else {
-                record.QueryProcessSegmentGroup()
-            };
-            let (group, process) = (is_group(group)?, process()?);
+        Type::D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP => {
+            let (shared, process) = (group()?, process()?);
             let answer = result.ProcessSegmentGroupInformation_mut();
-            answer.Budget = size_of_group(&adapter, group);
-            answer.Usage = use_of_group(&adapter, group, &process).resident;
+            answer.Budget = size_of_group(&adapter, shared);
+            answer.Usage = statistics::of_group(&adapter, shared, &process).resident;
             answer.Requested = answer.Usage;
         }
         Type::D3DKMT_QUERYSTATISTICS_SEGMENT_USAGE => {
-            physical(record.QuerySegmentUsage().PhysicalAdapterIndex.into())?;
-            let segment = segment_of(record.QuerySegmentUsage().SegmentId.into())?;
+            let segment = segment()?;
             let used = statistics::of_whole_segment(&adapter, segment.id).resident;
             let answer = result.SegmentUsageInformation_mut();
             (answer.AllocatedBytes, answer.FreeBytes) = (used, segment.size().saturating_sub(used));
         }
         Type::D3DKMT_QUERYSTATISTICS_SEGMENT_GROUP_USAGE => {
-            physical(record.QuerySegmentGroupUsage().PhysicalAdapterIndex.into())?;
-            let group = is_group(D3DKMT_MEMORY_SEGMENT_GROUP(record.QuerySegmentGroupUsage().SegmentGroup.into()))?;
-            let (size, used) = (size_of_group(&adapter, group), used_of_group(call, &adapter, group));
+            let shared = group()?;
+            let segments = caps.segments.iter().filter(|segment| segment.is_aperture() == shared);
+            let used: u64 = segments.map(|segment| statistics::of_whole_segment(&adapter, segment.id).resident).sum();
             let answer = result.SegmentGroupUsageInformation_mut();
+            let size = size_of_group(&adapter, shared);
             (answer.AllocatedBytes, answer.FreeBytes) = (used, size.saturating_sub(used));
         }
-        Type::D3DKMT_QUERYSTATISTICS_NODE | Type::D3DKMT_QUERYSTATISTICS_NODE2 => {
-            let node = if record.Type == Type::D3DKMT_QUERYSTATISTICS_NODE2 {
-                let asked = record.QueryNode2();
-                node_of(asked.NodeOrdinal.into(), asked.PhysicalAdapterIndex.into())?
-            } else {
-                record.QueryNode().NodeId
-            };
-            let all = statistics::of_node(&adapter, node, None).ok_or(INVALID)?;
-            let system = statistics::of_node(&adapter, node, Some(0)).ok_or(INVALID)?;
+        Type::D3DKMT_QUERYSTATISTICS_NODE => {
+            let (all, system) = (node(None)?, node(Some(0))?);
             let answer = result.NodeInformation_mut();
-            answer.GlobalInformation = node_information(all);
-            answer.SystemInformation = node_information(system);
+            (answer.GlobalInformation, answer.SystemInformation) = (all, system);
         }
-        Type::D3DKMT_QUERYSTATISTICS_PROCESS_NODE | Type::D3DKMT_QUERYSTATISTICS_PROCESS_NODE2 => {
-            let node = if record.Type == Type::D3DKMT_QUERYSTATISTICS_PROCESS_NODE2 {
-                let asked = record.QueryProcessNode2();
-                node_of(asked.NodeOrdinal.into(), asked.PhysicalAdapterIndex.into())?
-            } else {
-                record.QueryProcessNode().NodeId
-            };
-            let had = statistics::of_node(&adapter, node, Some(process()?.nt().id())).ok_or(INVALID)?;
-            *result.ProcessNodeInformation_mut() = node_information(had);
+        Type::D3DKMT_QUERYSTATISTICS_PROCESS_NODE => {
+            *result.ProcessNodeInformation_mut() = node(Some(process()?.nt().id()))?;
         }
         _ => return Err(INVALID),
     }

@@ -80,8 +80,8 @@ fn order(region: &Region) -> (bool, usize) {
 }
 
 impl Machine {
-    /// The mapped memory of the machine, in the order of what a debugger needs first. `None`: the table of it is kept
-    /// by somebody for long.
+    /// The mapped memory of the machine, in the order of what a debugger needs first. `None`: another
+    /// thread had the table of it for too long.
     pub(crate) fn ranges_that_matter(&self) -> Option<Vec<Range<usize>>> {
         let readable = |region: &Region| matches!(region.backing, Backing::Pages(_)) && region.rights != Rights::None;
         let mut regions = self.memory.regions.peek(readable)?;

@@ -9,8 +9,9 @@ use gpu_wire::private::allocation_kind;
 use wddm_abi::ntstatus::{STATUS_ACCESS_DENIED, STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER};
 use wddm_abi::{
     D3DKMT_MEMORY_SEGMENT_GROUP, D3DKMT_QUERYSTATISTICS_QUERY_NODE, D3DKMT_QUERYSTATISTICS_QUERY_NODE2,
-    D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT, D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2, D3DKMT_QUERYSTATISTICS_TYPE as Type,
-    D3DKMT_QUERYVIDEOMEMORYINFO, HANDLE,
+    D3DKMT_QUERYSTATISTICS_QUERY_PROCESS_SEGMENT_GROUP2, D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT,
+    D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_GROUP_USAGE, D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_USAGE,
+    D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT2, D3DKMT_QUERYSTATISTICS_TYPE as Type, D3DKMT_QUERYVIDEOMEMORYINFO, HANDLE,
 };
 
 const LOCAL: D3DKMT_MEMORY_SEGMENT_GROUP = D3DKMT_MEMORY_SEGMENT_GROUP::D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL;
@@ -64,6 +65,10 @@ pub(super) fn counts(stage: &Stage) -> Played {
             let answer = if node == nodes { Err(INVALID) } else { Ok(()) };
             same("a node, by both forms", (first, later), (answer, answer))?;
         }
+        let other = D3DKMT_QUERYSTATISTICS_QUERY_NODE2 { PhysicalAdapterIndex: 1, NodeOrdinal: 0 };
+        let kind = Type::D3DKMT_QUERYSTATISTICS_NODE2;
+        let told = monitor.statistics(kind, NOBODY, |record| record.set_QueryNode2(other)).map(|_| ());
+        same("a physical adapter that there is not", told, Err(INVALID))?;
         for kind in [Type::D3DKMT_QUERYSTATISTICS_VIDPNSOURCE, Type(20), Type(-1)] {
             let told = monitor.statistics(kind, NOBODY, |_| ()).map(|_| ());
             same("a type without an answer", (kind, told), (kind, Err(INVALID)))?;
@@ -113,6 +118,27 @@ pub(super) fn memory(stage: &Stage) -> Played {
         same("what it has in others", elsewhere(&now), elsewhere(&before))?;
         let usage = monitor.memory(process, LOCAL).context("local memory")?.CurrentUsage;
         same("its usage", usage, budget.CurrentUsage + SIZE)?;
+        // The other ways to the same numbers.
+        let own = D3DKMT_QUERYSTATISTICS_QUERY_PROCESS_SEGMENT_GROUP2::zeroed();
+        let kind = Type::D3DKMT_QUERYSTATISTICS_PROCESS_SEGMENT_GROUP2;
+        let own =
+            monitor.statistics(kind, process, |record| record.set_QueryProcessSegmentGroup2(own)).context("group")?;
+        let own = own.QueryResult.ProcessSegmentGroupInformation();
+        same("its budget and usage, as a group", (own.Budget, own.Usage), (budget.Budget, usage))?;
+        let all = D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_GROUP_USAGE::zeroed();
+        let kind = Type::D3DKMT_QUERYSTATISTICS_SEGMENT_GROUP_USAGE;
+        let all = monitor.statistics(kind, NOBODY, |record| record.set_QuerySegmentGroupUsage(all)).context("usage")?;
+        let all = all.QueryResult.SegmentGroupUsageInformation();
+        same(
+            "what all have of the group",
+            (all.AllocatedBytes, all.AllocatedBytes + all.FreeBytes),
+            (now[local].1, budget.Budget),
+        )?;
+        // CAST: a handful.
+        let one = D3DKMT_QUERYSTATISTICS_QUERY_SEGMENT_USAGE { PhysicalAdapterIndex: 0, SegmentId: local as u16 };
+        let kind = Type::D3DKMT_QUERYSTATISTICS_SEGMENT_USAGE;
+        let one = monitor.statistics(kind, NOBODY, |record| record.set_QuerySegmentUsage(one)).context("usage")?;
+        same("what all have of the segment", one.QueryResult.SegmentUsageInformation().AllocatedBytes, now[local].1)?;
         let idle_has = (in_segments(&monitor, idle, count)?[local].0, monitor.memory(idle, LOCAL)?.CurrentUsage);
         same("what a process has that made nothing", idle_has, (0, 0))?;
         let system = monitor.memory(process, NON_LOCAL).context("the system's memory")?.CurrentUsage;

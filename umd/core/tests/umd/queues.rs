@@ -189,7 +189,7 @@ fn progress_can_be_looked_at_while_another_thread_waits_for_space() {
     mock.assert_clean();
 }
 
-/// Behind a resize the work in the old ring is still queued, and the new doorbell's word says so, whoever reads it.
+/// The new doorbell's word says what is queued: behind a resize the work in the old ring still is.
 #[test]
 fn a_resized_queue_tells_what_it_has_queued() {
     let mock = Mock::new();

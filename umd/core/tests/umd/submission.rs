@@ -5,7 +5,7 @@ use gpu_wire::GpuVa;
 use gpu_wire::packet::Packet;
 use std::sync::Arc;
 use umd_core::allocation::{Allocation, Create, Kind};
-use umd_core::command_list::{LOG_ENTRIES, MAX_TAIL};
+use umd_core::command_list::{CommandList, LOG_ENTRIES, MAX_TAIL};
 use umd_core::device::Device;
 use umd_core::error::UmdError;
 use umd_core::fence::Fence;
@@ -284,15 +284,21 @@ fn a_full_ring_is_waited_for_or_said() {
     mock.assert_clean();
 }
 
+/// A queue whose ring has no room left, and the list that fills it.
+fn full_ring(mock: &Mock, device: &Arc<Device<Mock>>) -> (Queue<Mock>, CommandList) {
+    let queue = mock.queue(device);
+    let mut big = queue.new_list();
+    big.nop((RING - MAX_TAIL) as u32).unwrap();
+    queue.submit(&mut big, true).unwrap();
+    (queue, big)
+}
+
 /// A queue that is aborted while its ring is full is lost at once: it does not wait for work that may never be done.
 #[test]
 fn a_full_ring_of_an_aborted_queue_is_not_waited_for() {
     let mock = Mock::new();
     let device = mock.device();
-    let queue = mock.queue(&device);
-    let mut big = queue.new_list();
-    big.nop((RING - MAX_TAIL) as u32).unwrap();
-    queue.submit(&mut big, true).unwrap();
+    let (queue, mut big) = full_ring(&mock, &device);
     mock.world().disconnect(3);
     let active = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ACTIVE;
     let waits = mock.calls(Thunk::WaitForSynchronizationObjectFromCpu);
@@ -304,10 +310,7 @@ fn a_full_ring_of_an_aborted_queue_is_not_waited_for() {
 fn a_full_ring_of_a_dead_gpu_is_an_error_within_bounded_time() {
     let mock = Mock::new();
     let device = mock.device();
-    let queue = mock.queue(&device);
-    let mut big = queue.new_list();
-    big.nop((RING - MAX_TAIL) as u32).unwrap();
-    queue.submit(&mut big, true).unwrap();
+    let (queue, mut big) = full_ring(&mock, &device);
     let state = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_RESET;
     mock.world().gpu_runs = false;
     mock.world().state = state;
