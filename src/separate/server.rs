@@ -24,9 +24,6 @@ use std::time::Duration;
 
 /// A client has started, or said its next line, after so long.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a client may take to end: its last work is waited for meanwhile, on a host that may have a dozen engines
-/// that hang on two processors.
-const END: Duration = Duration::from_secs(120);
 /// Addresses that are reserved for a client's mappings.
 const WINDOW: usize = 16 << 30;
 /// Windows that are proposed to a client.
@@ -258,7 +255,7 @@ impl Separate {
     /// When it does not end.
     pub fn exit(mut self) -> Result<ExitStatus> {
         drop(self.input.take());
-        ensure!(self.shared.host.ends(END), "the client does not end");
+        ensure!(self.shared.host.ends(PATIENCE), "the client does not end");
         self.finish();
         self.child.wait().context("the client's status")
     }
