@@ -8,9 +8,7 @@ use kmd_core::service;
 use kmd_core::setting_values::{Part, Setting};
 use kmd_core::settings::Settings;
 use nt_model::registry::RegistryValue;
-
-/// The name of a value under the driver's registry key, and the value.
-pub type Assignment = (String, u64);
+pub use portable_cases::arguments::{Assignment, each_once, of_any};
 
 /// Parses `NAME=NUMBER` for a setting of Fencepost: the name must be one of [`Settings::TABLE`], in any case, as the
 /// registry's are, and the number one of its values. The name comes back as the table spells it.
@@ -27,38 +25,6 @@ pub fn of_ours(text: &str) -> Result<Assignment, String> {
         return Err(format!("{} takes {}", setting.name, setting.values));
     }
     Ok((setting.name.to_owned(), value))
-}
-
-/// Parses `NAME=NUMBER` for any driver: names are the driver's own, numbers decimal, or hexadecimal with `0x` or `0X`,
-/// of 64 bits.
-///
-/// # Errors
-/// A sentence: no `=`, no name, or no number of 64 bits.
-pub fn of_any(text: &str) -> Result<Assignment, String> {
-    let (name, value) = text.split_once('=').ok_or("NAME=NUMBER is what it looks like")?;
-    if name.is_empty() {
-        return Err("the name before '=' is missing".to_owned());
-    }
-    let (digits, radix) = match value.strip_prefix("0x").or_else(|| value.strip_prefix("0X")) {
-        Some(digits) => (digits, 16),
-        None => (value, 10),
-    };
-    // A sign is not part of a number here, although the standard library takes `+`.
-    let number = u64::from_str_radix(digits, radix).ok().filter(|_| !digits.starts_with('+'));
-    number.map(|number| (name.to_owned(), number)).ok_or_else(|| format!("'{value}' is no number of 64 bits"))
-}
-
-/// Checks that no value is given twice: the registry's names are the same in any case.
-///
-/// # Errors
-/// A sentence with the first name that is there twice.
-pub fn each_once(settings: &[Assignment]) -> Result<(), String> {
-    for (at, (name, _)) in settings.iter().enumerate() {
-        if settings[..at].iter().any(|(other, _)| other.eq_ignore_ascii_case(name)) {
-            return Err(format!("the setting {name} is given twice"));
-        }
-    }
-    Ok(())
 }
 
 /// The setting of Fencepost with this name, in any case; `None` for a name that the table does not have.
@@ -114,8 +80,13 @@ pub fn class(settings: &[Assignment]) -> DeviceClass {
 pub fn adapter_of_ours(settings: &[Assignment]) -> AdapterConfig {
     let own: Vec<_> = settings.iter().filter(|(name, _)| !is_of_service(name)).cloned().collect();
     let mut config = AdapterConfig { class: Some(class(settings)), ..adapter(&own) };
-    // As the INF writes it.
-    config.registry.insert("HardwareInformation.AdapterString".to_owned(), RegistryValue::string(name_of_ours()));
+    // As the INF writes the first, and installation the others.
+    let texts = [
+        ("HardwareInformation.AdapterString", name_of_ours()),
+        ("DriverDesc", name_of_ours()),
+        ("DriverVersion", include_str!("../inf/version").trim()),
+    ];
+    config.registry.extend(texts.map(|(name, text)| (name.to_owned(), RegistryValue::string(text))));
     config
 }
 

@@ -67,6 +67,7 @@ fn a_wait_and_a_signal_are_told_from_record_to_interrupt() {
         assert_eq!(found.len(), 1, "{name}: {found:?}");
         found[0]
     };
+    whose_they_are(&events);
     // The user-mode driver's half, and the engine's: of the same fence.
     let [wait, signal] = ["Wait", "Signal"].map(|which| one(&format!("NativeFence{which}Queued"), 0, 7));
     let met = one("NativeFenceWaitUnblocked", 0, 7);
@@ -98,6 +99,39 @@ fn a_wait_and_a_signal_are_told_from_record_to_interrupt() {
     let starts: Vec<String> = named(&events, "DdiStartDevice", 0).iter().map(ToString::to_string).collect();
     assert_eq!(starts, ["Fencepost DdiStartDevice NodeCount=0x3 Status=0x0"]);
     assert_eq!(named(&events, "DdiStopDevice", 0).len(), 1);
+}
+
+/// The values of a field in all events of that name and opcode.
+fn values(events: &[Event], name: &str, opcode: u8, field: &str) -> BTreeSet<u64> {
+    named(events, name, opcode).iter().map(|event| event.number(field).expect("a number")).collect()
+}
+
+/// Handles are those of one machine: what is said of a queue names one that was said to begin, by its own handle.
+fn whose_they_are(events: &[Event]) {
+    let of = |name, opcode, field| values(events, name, opcode, field);
+    let queues = of("HwQueue", 1, "hHwQueue");
+    assert!(of("HwQueue", 1, "hContext").is_disjoint(&queues) && of("Doorbell", 0, "hDoorbell").is_disjoint(&queues));
+    assert_eq!(of("Doorbell", 0, "hHwQueue"), queues);
+    for name in ["NativeFenceSignalExecuted", "NativeFenceWaitUnblocked"] {
+        assert!(of(name, 0, "hHwQueue").is_subset(&queues), "{name}");
+    }
+    let (own, progress) = (of("UserQueue", 1, "hHwQueue"), of("UserQueue", 1, "hHwQueueProgressFence"));
+    assert!(progress.is_disjoint(&own), "{progress:?}");
+    let submitted: BTreeSet<_> = named(events, "UserSubmission", 0)
+        .iter()
+        .map(|event| (event.number("hHwQueue"), event.number("ProgressFenceValue")))
+        .collect();
+    assert_eq!(submitted.len(), 2);
+    assert!(submitted.iter().all(|(queue, _)| queue.is_some_and(|queue| own.contains(&queue))), "{submitted:?}");
+    for event in ["Wait", "Signal"].iter().flat_map(|which| named(events, &format!("NativeFence{which}Queued"), 0)) {
+        assert!(submitted.contains(&(event.number("hHwQueue"), event.number("ProgressFenceValue"))), "{event}");
+    }
+    for name in ["HwQueue", "UserQueue"] {
+        let mut nodes: Vec<_> = named(events, name, 1).iter().map(|event| event.number("NodeOrdinal")).collect();
+        nodes.sort_unstable();
+        assert_eq!(nodes, [0, 1, 1].map(Some), "{name}");
+        assert_eq!(of(name, 1, "UserModeSubmission"), BTreeSet::from([1]), "{name}");
+    }
 }
 
 /// What runs without a trace on writes nothing, and a trace that ends is the end of what is written.
@@ -193,8 +227,38 @@ fn the_values_make_sense(event: &Event) {
         // CAST: ids have 32 bits, and wrap.
         let behind = (fence as u32).wrapping_sub(completed as u32).cast_signed();
         let is = |of: DXGK_INTERRUPT_TYPE| Some(kind) == u64::try_from(of.0).ok();
+        let preempted = u64::from(is(DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_DMA_PREEMPTED));
+        assert_eq!(event.number("bPreempted"), Some(preempted), "{event}");
         assert!(!is(DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_DMA_COMPLETED) || behind == 0, "{event}");
         assert!(!is(DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_DMA_PAGE_FAULTED) || behind > 0, "{event}");
+    }
+}
+
+/// What the events of a case say together.
+fn they_agree(id: &str, events: &[Event]) {
+    let of = |name, opcode, field| values(events, name, opcode, field);
+    // The first packet is the OS's own, for its page tables.
+    let first =
+        named(events, "DmaPacket", 1).first().map(|e| ["NodeOrdinal", "Paging", "Resubmission"].map(|f| e.number(f)));
+    assert_eq!(first, Some([2, 1, 0].map(Some)), "{id}");
+    assert!(of("DmaPacket", 0, "hHwQueue").is_subset(&of("HwQueue", 1, "hHwQueue")), "{id}");
+    for event in named(events, "Reset", 0) {
+        let of_adapter = event.field("Ddi").is_some_and(|ddi| ddi.to_string().contains("FromTimeout"));
+        let node = event.number("NodeOrdinal");
+        assert!(
+            if of_adapter { node == Some(0xFFFF_FFFF) } else { node.is_some_and(|node| node < 3) },
+            "{id}: {event}"
+        );
+        assert_eq!(event.number("Status"), Some(0), "{id}: {event}");
+    }
+    if id == "RP-05" {
+        let states: Vec<_> = named(events, "DdiSetPowerState", 0).iter().map(|event| event.number("D0")).collect();
+        assert!(states.len() >= 2 && states.chunks(2).all(|pair| pair == [Some(0), Some(1)]), "{states:?}");
+    }
+    if id == "DB-46" {
+        let of_engines = named(events, "DdiSetPowerComponentFState", 0).into_iter();
+        let mut of_engines = of_engines.filter(|event| event.number("ComponentIndex") == Some(0));
+        assert!(of_engines.any(|event| event.number("FState") == Some(1)), "no component is idle");
     }
 }
 
@@ -203,11 +267,13 @@ fn the_values_make_sense(event: &Event) {
 fn the_page_lists_what_is_written() {
     let documented = documented();
     let mut written = BTreeSet::new();
-    let mut faults = 0;
+    let (mut faults, mut nodes) = (0, BTreeSet::new());
     for (id, rung) in PLAYED {
         let case = all().find(|case| case.id == *id).expect("a case");
         let stage = Stage::new(form(), 1).with_setting("MaxRung", *rung).for_case(id);
         let events = traced(|| (case.play)(&stage).unwrap_or_else(|error| panic!("{id}: {error:#}")));
+        they_agree(id, &events);
+        nodes.extend(values(&events, "NotifyInterruptCB", 0, "NodeOrdinal"));
         for event in events {
             let opcode = ["", " Start", " Stop"][usize::from(event.opcode)];
             let name = format!("{}{opcode}", event.name);
@@ -221,6 +287,7 @@ fn the_page_lists_what_is_written() {
     }
     assert_eq!(written, documented.into_keys().collect());
     assert!(faults > 0, "no packet faulted");
+    assert_eq!(nodes, BTreeSet::from([0, 1, 2]), "nodes that interrupt");
 }
 
 /// The profile for WPR is XML, records this provider and Dxgkrnl's by their GUIDs, and refers to nothing that it lacks.

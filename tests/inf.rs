@@ -34,6 +34,9 @@ const SPOILT: &[Spoilt] = &[
     Spoilt(DISPLAY, "CatalogFile = fencepost.cat", "", &["INF-CATALOG"]),
     Spoilt(COMPUTE, "CatalogFile = fencepost_compute.cat", "CatalogFile = fencepost.cat", &["INF-CATALOG"]),
     Spoilt(DISPLAY, "Class       = Display", "Class       = Displays", &["INF-CLASS"]),
+    // By its GUID it is still the other form; texts are the same in any case.
+    Spoilt(COMPUTE, "Class       = ComputeAccelerator", "Class       = Computer", &["INF-CLASS"]),
+    Spoilt(DISPLAY, r"ServiceBinary = %13%\fencepost.sys", r"ServiceBinary = %13%\FENCEPOST.SYS", &[]),
     Spoilt(DISPLAY, "4D36E968-E325", "4D36E972-E325", &["INF-CLASS"]),
     Spoilt(COMPUTE, "C8A7004BE10C", "C8A7004BE10D", &["INF-CLASS"]),
     Spoilt(DISPLAY, "ComputeOnly, %REG_DWORD%, 0", "ComputeOnly, %REG_DWORD%, 1", &["INF-COMPUTE"]),

@@ -1,6 +1,6 @@
 //! InfVerif's documented rules: both INFs keep them, another driver's does, and a spoilt copy breaks each.
 
-use fencepost::inf::{VERIF_RULES, verify};
+use fencepost::inf::{Level, VERIF_RULES, verify};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -118,6 +118,17 @@ const SPOILT: &[Spoilt] = &[
     Spoilt("CopyFiles = Other.Copy, Filter.Copy", "CopyFiles = Other.Copy\\\\\n,Filter.Copy", &[]),
     Spoilt("HKR,, Text, 0, \"a; b\"", "HKR,, Text, 0, \"a; b\\\"", &[]),
     Spoilt("HKR,, Text, 0, \"a; b\"", "HKR,, Text, 0, \"a; \\\nb\"", &["VERIF-1002"]),
+    // Lines that are comments have no relevance, amid a line that goes on, too; an empty one ends it.
+    Spoilt("CopyFiles = Other.Copy, Filter.Copy", "CopyFiles = Other.Copy, \\\n ; the filter's\n Filter.Copy", &[]),
+    Spoilt("CopyFiles = Other.Copy, Filter.Copy", "CopyFiles = Other.Copy, \\\n\n Filter.Copy",
+        &["VERIF-1002", "VERIF-2083", "VERIF-2084"]),
+    // A semicolon within %…% begins no comment; '%%' is a percent sign; within quotation marks two are one.
+    Spoilt("%Device% = New, PCI\\VEN_1234&DEV_0001", "%De;vice% = New, PCI\\VEN_1234&DEV_0001", &["VERIF-1235"]),
+    Spoilt("HKR,, Text, 0, \"a; b\"", "HKR,, Text, 0, 100%% ; of %Nothing%", &[]),
+    Spoilt("HKR,, Text, 0, \"a; b\"", "HKR,, Text, 0, %%Nothing%%", &[]),
+    Spoilt("HKR,, Text, 0, \"a; b\"", "HKR,, Text, 0, \"%%Nothing%%, %Nothing%\"", &["VERIF-1235"]),
+    Spoilt("%13%\\other.sys", "\"\"\"%13%\\other.sys\"\" -v\"", &[]),
+    Spoilt("%13%\\other.sys", "\"\"\"%13%\\others.sys\"\" -v\"", &["VERIF-2084"]),
     Spoilt("AddService = Filter,, Filter.Service", "AddService = Filter,, Filter.Service\\\n", &["VERIF-1002"]),
     Spoilt("AddService = Filter,, Filter.Service\n", "AddService = Filter,, Filter.Service\\", &["VERIF-1002"]),
     Spoilt("AddService = Filter,, Filter.Service\n", "AddService = Filter,, Filter.Service \\", &["VERIF-1002"]),
@@ -254,6 +265,44 @@ const SPOILT: &[Spoilt] = &[
     Spoilt("[Other.Log]", "[Other.Leftover]\n[Other.Log]", &["VERIF-2083"]),
     Spoilt("%13%\\other.sys", "%13%\\others.sys", &["VERIF-2084"]),
     Spoilt("%13%\\other.sys", "\\SystemRoot\\System32\\drivers\\other.sys", &["VERIF-2085"]),
+    // Beside the bounds, and in what a first row of the rule does not reach.
+    Spoilt("1.2.3.4", "1.2.3.65535", &[]),
+    Spoilt("1.2.3.4", "1.2.3.65536", &["VERIF-1217"]),
+    Spoilt("1.2.3.4", "1.2.3.+4", &["VERIF-1217"]),
+    Spoilt("NTamd64.10.0...19041", "NTamd64.10.0...14310", &[]),
+    Spoilt("NTamd64.10.0...19041", "NTamd64.10.0...14309", &["VERIF-1288"]),
+    Spoilt("NTamd64.10.0...19041", "NTamd64.6.3...19041", &["VERIF-1288"]),
+    Spoilt("{4D36E97D-E325-11CE-BFC1-08002BE10318}", "{4D36E97G-E325-11CE-BFC1-08002BE10318}", &["VERIF-1010"]),
+    Spoilt("CatalogFile = other.cat", "CatalogFile = sub\\other.cat", &["VERIF-1214"]),
+    Spoilt("Other.Service, Other.Log", "Other.Service, Other.Log, System", &[]),
+    Spoilt("Other.Service, Other.Log", "Other.Service, Other.Log, Application", &[]),
+    Spoilt("Other.Service, Other.Log", "Other.Service, Other.Log, Security", &[]),
+    Spoilt("HKR, \"Interrupt Management\", MSISupported, 0x10001, 1", "HKR,, LowerFilters, 0x10000, filter",
+        &["VERIF-1329"]),
+    Spoilt("[Old.NT]\nInclude = machine.inf\nNeeds = NO_DRV\n",
+        "[Old.NT]\nNeeds = Old.More\n\n[Old.More]\nDelReg = Other.Gone\n\n[Other.Gone]\nHKR,, Gone\n",
+        &["VERIF-1308"]),
+    Spoilt("CopyFiles = Other.Copy, Filter.Copy", "CopyFiles = Other.Copy, Filter.Copy, @more.sys", &["VERIF-1275"]),
+    Spoilt("AddReg = Other.Software", "AddReg = Other.Software\nCoInstallers32 = other.dll", &["VERIF-1303"]),
+    Spoilt("HKR,, Long, 0xB0001, 0x100000000", "HKR,, Long, 0xB0001, long", &["VERIF-1268"]),
+    Spoilt("0x80000000", "0xFFFFFFFF", &[]),
+    Spoilt("0x80000000", "+5", &["VERIF-1268"]),
+    Spoilt("0x80000000", "0x+5", &["VERIF-1268"]),
+    Spoilt("HKR,, Bytes, 1, 01, FF", "HKR,, Bytes, 1, 01, +F", &["VERIF-1267"]),
+    Spoilt("AddReg = Other.Software", "AddReg = Other.Software\nFeatureScore = +F", &["VERIF-1245"]),
+    Spoilt("[Other.Log]", "[ClassInstall32.NTamd64]\nAddReg = Other.Hardware\n[Other.Log]", &["VERIF-1285"]),
+    Spoilt("HKR,, Bytes", "HKCR, Other, Bytes", &["VERIF-1321"]),
+    Spoilt("HKR,, Bytes", "HKCU, Other, Bytes", &["VERIF-1321"]),
+    Spoilt("HKR,, Bytes", "HKU, Other, Bytes", &["VERIF-1321"]),
+    Spoilt("%Device% = Old", "%Devise% = Old", &["VERIF-1235"]),
+    Spoilt("Device = \"Device\"\n",
+        "Device = \"Device\"\n[Strings.0407]\nMaker = \"M\"\nDisk = \"D\"\nDevice = \"D\"\nDevice = \"D\"\n",
+        &["VERIF-1294"]),
+    Spoilt("AddReg = Other.Hardware", "AddReg =", &["VERIF-1005", "VERIF-2083"]),
+    Spoilt("Needs = NO_DRV\n", "Needs =\n", &["VERIF-1005"]),
+    Spoilt("[Old.NT]\nInclude = machine.inf", "[Old.NT]\nInclude =", &["VERIF-1005"]),
+    Spoilt("PnpLockdown = 1", "PnpLockdown = 1\npnplockdown = 1", &["VERIF-1088"]),
+    Spoilt("[Other.Log]", "[filter.add]\n[Other.Log]", &["VERIF-1209"]),
 ];
 
 /// Changes to the display INF, for the rules that are about such drivers.
@@ -310,6 +359,80 @@ fn each_rule_is_broken_by_a_spoilt_copy_and_no_other() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let unseen: Vec<_> = VERIF_RULES.iter().map(|rule| rule.name).filter(|name| !noticed.contains(name)).collect();
     assert!(unseen.is_empty(), "no spoilt copy breaks {unseen:?}");
+}
+
+/// The directives that a rule names, one by one, each in an install section.
+#[test]
+fn each_directive_of_a_list_is_noticed() {
+    let with = |directive: &str| {
+        let more = format!("AddReg = Other.Software\n{directive} = Other.Gone\n\n[Other.Gone]\ngone");
+        broken(&OTHER.replace("AddReg = Other.Software", &more))
+    };
+    let not_universal =
+        "BitReg Ini2Reg LogConfig ProfileItems RegisterDlls UnregisterDlls UpdateIniFields UpdateInis RenFiles";
+    for directive in not_universal.split(' ') {
+        assert!(with(directive).contains("VERIF-1301"), "{directive}");
+    }
+    for directive in ["DelFiles", "DelProperty", "DelReg", "DelService"] {
+        assert!(with(directive).contains("VERIF-1308"), "{directive}");
+    }
+}
+
+/// What belongs to an install section is none of its own.
+#[test]
+fn a_part_of_an_install_section_needs_no_service() {
+    let parts = "Components CoInstallers Events FactDef Interfaces LogConfigOverride Security Software WMI";
+    for part in parts.split(' ') {
+        let found = broken(&OTHER.replace("[Other.Log]", &format!("[New.NT.{part}]\n[Other.Log]")));
+        assert!(found.is_empty(), "{part}: {found:?}");
+    }
+}
+
+/// Classes that Microsoft defines, by name and by GUID. Source: articles
+/// system-defined-device-setup-classes-available-to-vendors and mcdm-implementation-guidelines.
+#[test]
+fn a_class_and_its_guid_go_together() {
+    let classes = [
+        ("ComputeAccelerator", "{F01A9D53-3FF6-48D2-9F97-C8A7004BE10C}"),
+        ("Display", "{4D36E968-E325-11CE-BFC1-08002BE10318}"),
+        ("Extension", "{E2F84CE7-8EFA-411C-AA69-97454CA4CB57}"),
+        ("HIDClass", "{745A17A0-74D3-11D0-B6FE-00A0C90F57DA}"),
+        ("MEDIA", "{4D36E96C-E325-11CE-BFC1-08002BE10318}"),
+        ("Monitor", "{4D36E96E-E325-11CE-BFC1-08002BE10318}"),
+        ("Net", "{4D36E972-E325-11CE-BFC1-08002BE10318}"),
+        ("Ports", "{4D36E978-E325-11CE-BFC1-08002BE10318}"),
+        ("SCSIAdapter", "{4D36E97B-E325-11CE-BFC1-08002BE10318}"),
+        ("SoftwareComponent", "{5C4C3332-344D-483C-8739-259E934C9CC8}"),
+        ("System", "{4D36E97D-E325-11CE-BFC1-08002BE10318}"),
+        ("USBDevice", "{88BAE032-5A81-49F0-BC3D-A4FF138216D6}"),
+    ];
+    let with = |class: &str, guid: &str| {
+        let version = format!("Class = {class}\nClassGuid = {guid}");
+        let found =
+            broken(&OTHER.replace("Class = System\nClassGuid = {4D36E97D-E325-11CE-BFC1-08002BE10318}", &version));
+        found.into_iter().filter(|rule| ["VERIF-1280", "VERIF-1281"].contains(rule)).collect::<Vec<_>>()
+    };
+    for (class, guid) in classes {
+        assert!(with(class, guid).is_empty(), "{class}");
+        assert_eq!(with(class, "{78A1C341-4539-11D3-B88D-00C04FAD5171}"), ["VERIF-1281"], "{class}");
+        assert_eq!(with("Other", guid), ["VERIF-1280"], "{class}");
+    }
+}
+
+/// The severities are those of `InfVerif /w`: these are warnings, and all others errors.
+#[test]
+fn these_rules_are_warnings() {
+    let warnings: Vec<_> =
+        VERIF_RULES.iter().filter(|rule| rule.level == Level::Warning).map(|rule| rule.name).collect();
+    assert_eq!(warnings, ["VERIF-1201", "VERIF-1205", "VERIF-1251", "VERIF-2010", "VERIF-2083"]);
+}
+
+/// A file that is UTF-16 may have letters beyond ASCII.
+#[test]
+fn a_file_with_a_mark_has_any_letters() {
+    let text = OTHER.replace("Maker = \"Other\"", "Maker = \"Ötherö\"");
+    assert_eq!(broken(&text), BTreeSet::from(["VERIF-1003"]));
+    assert_eq!(broken(&format!("{}{text}", fencepost::inf::MARK)), BTreeSet::new());
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //! here with the page that documents it, and each row of the table is used. A task cannot get an option that nobody
 //! looked up.
 
+use fencepost::inf::Contents;
+use fencepost::package::FORMS;
 use std::collections::BTreeSet;
 
 /// Tool (with its command, where options depend on it), option, and the page that documents the option. The pages of
@@ -206,4 +208,107 @@ fn an_option_is_found_wherever_a_task_has_it() {
         "wpr -start /os:",
     ];
     assert_eq!(found, expected);
+}
+
+const MAKEFILE: &str = include_str!("../Makefile.toml");
+
+/// The tasks: name, without what stands behind a dot, and text.
+fn tasks(makefile: &str) -> impl Iterator<Item = (&str, &str)> {
+    makefile.split("\n[tasks.").skip(1).map(|task| {
+        let (name, text) = task.split_once(']').expect("a name");
+        (name.split('.').next().unwrap_or_default(), text)
+    })
+}
+
+/// The text of a task, as Windows has it.
+fn task(name: &str) -> &'static str {
+    tasks(MAKEFILE).find(|(known, _)| *known == name).unwrap_or_else(|| panic!("no task {name}")).1
+}
+
+/// The strings of a list of a task.
+fn list(task: &str, key: &str) -> Vec<String> {
+    let Some((_, rest)) = task.split_once(&format!("\n{key} = [")) else { return Vec::new() };
+    quoted(&rest[..rest.find("]\n").expect("the list ends")]).collect()
+}
+
+#[test]
+fn what_a_task_needs_is_a_task() {
+    let names: BTreeSet<&str> = tasks(MAKEFILE).map(|(name, _)| name).collect();
+    for (name, text) in tasks(MAKEFILE) {
+        let runs = text.lines().find_map(|line| line.strip_prefix("run_task = ")).map(|task| task.trim_matches('"'));
+        for needed in list(text, "dependencies").iter().map(String::as_str).chain(runs) {
+            assert!(names.contains(needed), "{name} needs {needed}");
+        }
+    }
+}
+
+/// What is signed behind inf2cat is not what its catalog has; and nothing is verified that is not signed.
+#[test]
+fn a_package_is_made_in_its_order() {
+    let order = list(task("package"), "dependencies");
+    let at = |name: &str| order.iter().position(|it| it == name).unwrap_or_else(|| panic!("{name}: {order:?}"));
+    let behind_each_other = [
+        &["version", "build", "gather", "stampinf", "infverif", "inf2cat", "sign-catalogs", "verify-package"][..],
+        &["gather", "stampinf-compute", "infverif", "inf2cat-compute", "sign-catalogs"],
+        &["certificate", "gather", "sign-binaries", "inf2cat"],
+        &["sign-binaries", "inf2cat-compute"],
+        &["certificate", "sign-program", "verify-package"],
+    ];
+    for names in behind_each_other {
+        assert!(names.is_sorted_by_key(|name| at(name)), "{names:?}: {order:?}");
+    }
+}
+
+/// Each file of each INF is gathered, signed and verified, in the place where the INF of that package is.
+#[test]
+fn each_file_of_a_package_is_signed_and_verified() {
+    for (form, of, ending) in
+        FORMS.iter().zip(["${PACKAGE}", "${PACKAGE_COMPUTE}"]).zip(["", "-compute"]).map(|((a, b), c)| (a, b, c))
+    {
+        let (inf, cat) = (format!("{of}/{}.inf", form.name), format!("{of}/{}.cat", form.name));
+        let text = std::fs::read_to_string(format!("{}/inf/{}.inx", env!("CARGO_MANIFEST_DIR"), form.name));
+        let files = Contents::of(&text.expect("the INF")).files;
+        assert_eq!(files.len(), 3);
+        let gathered = task("gather");
+        assert!(gathered.contains(&format!("\ncp inf/{}.inx {inf}\n", form.name)));
+        for file in &files {
+            assert!(gathered.contains(&format!("\ncp out/{file} {of}/{file}\n")), "{file}");
+            for name in ["sign-binaries", "verify-binaries", &format!("verify-files{ending}")] {
+                assert!(list(task(name), "args").contains(&format!("{of}/{file}")), "{name}: {file}");
+            }
+        }
+        let name = format!("{}.cat", form.name);
+        let stamped = ["-f", &inf, "-d", "*", "-a", "amd64", "-c", &name, "-v", "${FENCEPOST_VERSION}"];
+        assert_eq!(list(task(&format!("stampinf{ending}")), "args"), stamped);
+        assert!(list(task("infverif"), "args").contains(&inf));
+        assert!(list(task(&format!("inf2cat{ending}")), "args").contains(&format!("/driver:{of}")));
+        assert!(list(task("sign-catalogs"), "args").contains(&cat));
+        assert!(task("verify-catalogs").contains(&cat));
+        let verified = list(task(&format!("verify-files{ending}")), "args");
+        assert_eq!(verified[..4], ["verify", "/v", "/pa", "/c"]);
+        assert_eq!((&verified[4], &verified[5]), (&cat, &inf));
+        for name in ["sign-binaries", "sign-catalogs"] {
+            let signed = list(task(name), "args");
+            assert_eq!(signed[..2], ["sign", "/v"], "{name}");
+            assert!(signed.windows(2).any(|pair| pair == ["/fd", "SHA256"]), "{name}");
+        }
+    }
+}
+
+/// The profile that is started is in the file, for traces that go to a file; the device that is made is the INFs'.
+#[test]
+fn what_tasks_name_is_there() {
+    let started = list(task("trace"), "args");
+    let (file, profile) = started[1].split_once('!').expect("a profile of a file");
+    let text = std::fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))).expect("the profile's file");
+    assert!(text.contains(&format!("Name=\"{profile}\" DetailLevel=\"Verbose\" LoggingMode=\"File\"")));
+    let device = task("experiment").lines().find(|line| line.starts_with("devgen ")).expect("a device");
+    let removed = task("uninstall").lines().find(|line| line.contains("Get-PnpDevice")).expect("devices");
+    for name in ["fencepost", "fencepost_compute"] {
+        let text = std::fs::read_to_string(format!("{}/inf/{name}.inx", env!("CARGO_MANIFEST_DIR"))).expect("the INF");
+        let hardware = Contents::of(&text).hardware;
+        for line in [device, removed] {
+            assert!(hardware.contains(&quoted(line).last().expect("a hardware ID")), "{line}: {hardware:?}");
+        }
+    }
 }

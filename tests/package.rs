@@ -71,6 +71,8 @@ fn both_hold_and_have_what_the_documents_say() {
         assert_eq!(lint(&text), []);
         assert!(text.contains(&format!("03/09/2026,{}", VERSION.trim())) && !text.contains("$ARCH$"), "{text}");
         assert_eq!(made.verdict(&form), Ok(()));
+        // What Windows imports is DER.
+        assert!(found["fencepost.cer"].starts_with(&[0x30, 0x82]), "the certificate");
         // The key stays where the certificate is made.
         let private = |bytes: &[u8]| bytes.windows(11).any(|part| part == b"PRIVATE KEY");
         assert!(!found.values().any(|bytes| private(bytes)));
@@ -94,6 +96,11 @@ fn the_program_is_signed() {
     let sign = |images: &Path| sign_program(images, to, DAY, &made.certificate).expect("signed");
     assert_eq!(sign(to), None, "a program that is not built");
     assert_eq!(sign(&images()), Some(place.clone()));
+    // What it needs beside it: the user-mode driver, signed too, and the profile of a trace.
+    let beside = |name: &str| place.with_file_name(name);
+    made.certificate.verify(&beside("fencepost_umd.dll")).expect("it verifies");
+    let profile = std::fs::read_to_string(beside("fencepost.wprp")).expect("the profile");
+    assert!(profile.contains("WindowsPerformanceRecorder"), "{profile}");
     let once = std::fs::read(&place).expect("the program");
     assert_eq!(sign(&images()), Some(place.clone()));
     assert!(std::fs::read(&place).expect("the program") == once);
@@ -103,6 +110,19 @@ fn the_program_is_signed() {
     spoilt[middle] ^= 1;
     std::fs::write(&place, spoilt).expect("written");
     assert!(made.certificate.verify(&place).is_err(), "a program with one bit changed");
+}
+
+/// A file that no package has stands in a package's place: nothing is deleted, and the file is named.
+fn what_is_somebodys_stays() {
+    let made = Made::new();
+    let (to, before) = (made.folder.path(), files(&made.of(&FORMS[0])));
+    let own = made.of(&FORMS[0]).join("mine.txt");
+    std::fs::write(&own, "mine").expect("written");
+    let refused = make(&images(), to, DAY, &made.certificate).expect_err("refused");
+    assert!(format!("{refused:#}").contains(&own.display().to_string()), "{refused:#}");
+    assert_eq!(std::fs::read_to_string(&own).expect("it is there"), "mine");
+    std::fs::remove_file(&own).expect("removed");
+    assert!(files(&made.of(&FORMS[0])) == before);
 }
 
 /// What osslsigncode calculates of an image is what the catalog has, whether the image is signed or not, and whatever
@@ -156,6 +176,59 @@ fn what_is_changed_afterwards_is_noticed() {
     let path = folder.join("fencepost_umd.dll");
     std::fs::copy(images().join("fencepost_umd.dll"), &path).expect("copied");
     assert!(made.verdict(&form).is_err_and(|why| why.contains("fencepost_umd.dll")));
+}
+
+/// An image that is signed by the right certificate, and that the catalog does not have.
+fn what_the_catalog_lacks_is_noticed() {
+    let form = FORMS[0];
+    let made = Made::new();
+    let path = made.of(&form).join("fencepost_d3d.dll");
+    let mut other = std::fs::read(images().join("fencepost_d3d.dll")).expect("an image");
+    other.extend([1, 2, 3]);
+    let unsigned = made.folder.path().join("other.dll");
+    std::fs::write(&unsigned, other).expect("written");
+    std::fs::remove_file(&path).expect("removed");
+    made.certificate.sign(&unsigned, &path, 0).expect("signed");
+    made.certificate.verify(&path).expect("the image's own signature");
+    assert!(made.verdict(&form).is_err_and(|why| why.contains("fencepost_d3d.dll")));
+}
+
+/// What a catalog says beside the hashes, byte by byte: osslsigncode reads none of it. Source: *MakeCat*, *Creating a
+/// Catalog File for a Non-PnP Driver*.
+fn a_catalog_says_what_it_is_for() {
+    let made = Made::new();
+    let wide = |text: &str| -> Vec<u8> { text.encode_utf16().flat_map(u16::to_le_bytes).collect() };
+    // A BMPString, the INTEGER 0x10010001, and an OCTET STRING that ends with a zero; each is short.
+    let attribute = |name: &str, value: &str| {
+        let big: Vec<u8> = name.encode_utf16().flat_map(u16::to_be_bytes).collect();
+        let value = [wide(value), vec![0, 0]].concat();
+        let length = |bytes: &[u8]| u8::try_from(bytes.len()).ok().filter(|length| *length < 0x80).expect("short");
+        let head = [vec![0x1E, length(&big)], big, vec![0x02, 4, 0x10, 1, 0, 1]].concat();
+        [head, vec![0x04, length(&value)], value].concat()
+    };
+    for form in FORMS {
+        let catalog = std::fs::read(made.of(&form).join(format!("{}.cat", form.name))).expect("a catalog");
+        let count = |part: &[u8]| catalog.windows(part.len()).filter(|bytes| *bytes == part).count();
+        let inf = format!("{}.inf", form.name);
+        for file in ["fencepost.sys", "fencepost_d3d.dll", "fencepost_umd.dll", &inf] {
+            assert_eq!(count(&attribute("File", file)), 1, "{file}");
+        }
+        assert_eq!(count(&attribute("OSAttr", "2:10.0")), 4);
+        assert_eq!(count(&attribute("OS", "_v100_X64")), 1);
+        assert_eq!(count(&attribute("HWID1", r"pci\ven_1234&dev_11e8")), 1);
+        assert_eq!(count(&attribute("HWID2", r"root\fencepost")), 1);
+        assert_eq!(count(b"\x17\x0D260309000000Z"), 2, "the day of the list, and of the signature");
+        let link: Vec<u8> = "<<<Obsolete>>>".encode_utf16().flat_map(u16::to_be_bytes).collect();
+        assert_eq!(count(&link), 1, "the INF is no image");
+    }
+}
+
+/// The file's version, and not the product's, which stands behind it.
+fn a_version_is_the_files() {
+    let words = [[2_u16, 1], [4, 3], [6, 5], [8, 7]].concat();
+    let version: Vec<u8> = words.into_iter().flat_map(u16::to_le_bytes).collect();
+    let block = [&0xFEEF_04BD_u32.to_le_bytes()[..], &[0, 0, 1, 0], &version].concat();
+    assert_eq!(file_version(&[vec![0; 8], block].concat()).as_deref(), Some("1.2.3.4"));
 }
 
 /// A certificate verifies what was signed by it, and nothing else.
@@ -268,6 +341,7 @@ fn main() -> ExitCode {
         if is_built { program } else { program.with_ignored_flag(true) },
         test("both_hold_and_have_what_the_documents_say", both_hold_and_have_what_the_documents_say),
         test("the_same_is_made_twice", the_same_is_made_twice),
+        test("what_is_somebodys_stays", what_is_somebodys_stays),
         test("digests_are_those_that_osslsigncode_calculates", digests_are_those_that_osslsigncode_calculates),
         test("what_is_changed_afterwards_is_noticed", what_is_changed_afterwards_is_noticed),
         test("another_certificate_verifies_nothing", another_certificate_verifies_nothing),
@@ -276,6 +350,9 @@ fn main() -> ExitCode {
         test("the_images_have_the_version_that_is_stamped", the_images_have_the_version_that_is_stamped),
         test("a_certificate_is_kept", a_certificate_is_kept),
         test("the_infs_can_be_stamped", the_infs_can_be_stamped),
+        test("what_the_catalog_lacks_is_noticed", what_the_catalog_lacks_is_noticed),
+        test("a_catalog_says_what_it_is_for", a_catalog_says_what_it_is_for),
+        test("a_version_is_the_files", a_version_is_the_files),
     ];
     libtest_mimic::run(&arguments, trials).exit_code()
 }

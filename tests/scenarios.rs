@@ -1,13 +1,15 @@
 //! Every conformance case, with the driver linked in and with the images that ship: `NF-01 native, …`, `NF-01 image`.
-//! Linked in, it is played under one of the readings of the documents (`fencepost soak readings` plays the whole
-//! product), and a case about fences and logs as on other hardware. With the images it is played on the highest rung,
-//! on its lowest one, and on one of these, which its name chooses: the rungs between, and the compute-only form of the
-//! driver where contexts are made by the obsolete call. `WHOLE=1 ./x test --test scenarios` plays each of them. Of
-//! cases of many rounds all are played once, with the images; elsewhere a part. The demo is played, too. Where all were
-//! played, every rule was reached with the images but those that `src/scenario/unreached.rs` names.
+//! Linked in, it is played under a row of the pairwise covering set of the readings of the documents (`fencepost soak
+//! readings` plays all rows, and each reading by itself), and a case about fences and logs as on other hardware. With
+//! the images it is played on the highest rung, on its lowest one, and on one of these, which its name chooses: the
+//! rungs between, and the compute-only form of the driver where contexts are made by the obsolete call. `WHOLE=1 ./x
+//! test --test scenarios` plays each of them. Of cases of many rounds all are played once, with the images; elsewhere a
+//! part. The demo is played, too. Where all were played, every rule was reached with the images but those that
+//! `src/scenario/unreached.rs` names.
 //!
 //! `./x test --test scenarios -- NF` plays a group.
 
+use dxgkrnl_model::personality::covering::rows;
 use dxgkrnl_model::personality::family::READINGS;
 use dxgkrnl_model::personality::{Personality, Windows};
 use fencepost::demo::audit::hold;
@@ -78,9 +80,9 @@ fn of_images(case: &Scenario) -> Vec<OfImages> {
 /// The stage that a case is played on with the driver linked in, and what follows its name.
 fn of_native(case: &Scenario) -> (String, Stage) {
     let (mut what, mut stage) = (String::new(), Stage::new(Form::Native, 1).in_part());
-    if let Some(at) = reading_of(case) {
-        what = format!(", {}", READINGS[at].name);
-        stage = stage.with_windows(Windows::Reading(at));
+    if let Some(at) = row_of(case) {
+        what = format!(", row {}", at + 1);
+        stage = stage.with_windows(Windows::Row(at));
     }
     if OF_FENCES.contains(&case.group()) {
         what.push_str(", shadow and one barrier");
@@ -91,13 +93,12 @@ fn of_native(case: &Scenario) -> (String, Stage) {
     (what, stage)
 }
 
-/// The reading that a case is played under, of those that seeds draw; `None` if it can be under none. The names of both
-/// alone choose it: it stays when cases are added, and when readings are, unless a new one comes first.
-fn reading_of(case: &Scenario) -> Option<usize> {
+/// The row of the covering set that a case is played under; `None` if none leaves it anything. The case's name and the
+/// row's number alone choose it: it stays when cases are added. What a row is, is another when readings are added.
+fn row_of(case: &Scenario) -> Option<usize> {
     let native = Stage::new(Form::Native, 1);
-    let playable = |at: &usize| !native.clone().with_windows(Windows::Reading(*at)).is_pointless(case.id);
-    let drawn = (0..READINGS.len()).filter(|at| READINGS[*at].drawn);
-    drawn.filter(playable).max_by_key(|at| chance(case.id, READINGS[*at].name))
+    let playable = |at: &usize| !native.clone().with_windows(Windows::Row(*at)).is_pointless(case.id);
+    (0..rows().len()).filter(playable).max_by_key(|at| chance(case.id, &format!("row {}", at + 1)))
 }
 
 /// A number that two names give: FNV-1a, and a step that spreads what differs in few bits.

@@ -1,4 +1,4 @@
-//! `docs/settings.md` says what the driver's tables of settings say, row by row, and `docs/readings.md` what the
+//! `docs/settings.md` says what the driver's tables of settings say, row by row, and `docs/choices.md` what the
 //! model's table of readings says. What the INFs write: `tests/inf.rs`.
 
 use dxgkrnl_model::personality::family::{READINGS, Reading};
@@ -42,14 +42,40 @@ fn the_documentation_is_the_table() {
     assert!(there == want, "docs/settings.md should have these rows, in its four tables:\n{}", want.join("\n"));
 }
 
+/// The columns of the table of readings, a row each, without what is around them.
+fn choices() -> Vec<Vec<String>> {
+    let text = read("docs/choices.md");
+    let rows = text.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
+}
+
 #[test]
 fn the_readings_are_documented() {
-    let text = read("docs/readings.md");
-    let there: Vec<_> = text.lines().filter(|line| line.starts_with("| `")).map(str::to_owned).collect();
     let drawn = |drawn| if drawn { "yes" } else { "by name only" };
-    let row = |r: &Reading| format!("| `{}` | {} | {} | {} |", r.name, r.title, r.source, drawn(r.drawn));
+    let row = |r: &Reading| [format!("`{}`", r.name), r.title.into(), r.source.into(), drawn(r.drawn).into()].to_vec();
     let want: Vec<_> = READINGS.iter().map(row).collect();
-    assert!(there == want, "docs/readings.md should have these rows:\n{}", want.join("\n"));
+    let there: Vec<_> = choices().iter().map(|row| row[..4].to_vec()).collect();
+    assert!(there == want, "docs/choices.md should have these columns:\n{want:#?}");
+}
+
+/// What depends on a reading is in files that there are, and cases that there are show it. A reading that no case shows
+/// says why.
+#[test]
+fn what_depends_on_a_reading_is_there_and_seen() {
+    for row in choices() {
+        let [reading, .., depends, cases] = &row[..] else { panic!("{row:?}") };
+        let is_there = |file: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join(file).is_file();
+        let mut files = depends.split('`').skip(1).step_by(2).filter(|name| name.ends_with(".rs")).peekable();
+        assert!(files.peek().is_some() || depends.starts_with("nothing: "), "{reading}: no file in '{depends}'");
+        for file in files {
+            assert!(is_there(file), "{reading}: {file} is not there");
+        }
+        assert!(!cases.is_empty(), "{reading}: nothing shows it");
+        for id in cases.split(", ") {
+            let is_case = fencepost::scenario::all().any(|case| case.id == id);
+            assert!(is_case || is_there(id.trim_matches('`')), "{reading}: {id} is no case, and no file");
+        }
+    }
 }
 
 #[test]

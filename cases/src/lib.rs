@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `system.rs` | [`System`] and [`Process`]: what a case needs of the machine |
 //! | `apart.rs` | what a case has another process do |
+//! | `arguments.rs` | what the programs' command lines have in common |
 //! | `client.rs` | the user-mode driver as a process has it |
 //! | `room.rs` and below | memory, queues and doorbells without the user-mode driver |
 //! | `demo.rs` and below | the demo: what its processes do, and who does it when |
@@ -19,6 +20,7 @@
 #![deny(unsafe_code)]
 
 pub mod apart;
+pub mod arguments;
 pub mod client;
 pub mod demo;
 pub mod escape;

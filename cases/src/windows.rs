@@ -201,15 +201,6 @@ impl Process for This {
     }
 }
 
-/// NAME=NUMBER, as the programs' option `--setting` takes it.
-///
-/// # Errors
-/// Another form.
-pub fn setting(text: &str) -> Result<(String, u32)> {
-    let (name, value) = text.split_once('=').context("NAME=NUMBER")?;
-    Ok((name.to_owned(), value.parse()?))
-}
-
 /// The user-mode driver's file: the one that is named; else the one beside the program; else the one in `out`.
 pub fn user_mode_driver(named: Option<&Path>) -> PathBuf {
     const NAME: &str = "fencepost_umd.dll";

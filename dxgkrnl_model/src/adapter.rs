@@ -168,6 +168,8 @@ impl Adapter {
         for (name, value) in &config.registry {
             registry.set(&resources.key(), name, value.clone());
         }
+        let properties = device.properties(config.class, &resources.key());
+        shared.kernel().set_device_properties(resources.device_object(), properties);
         Arc::new(Self {
             shared: shared.clone(),
             driver: driver.clone(),
@@ -199,6 +201,14 @@ impl Adapter {
             transcript: Lock::new(Rank::Log, Vec::new()),
             calls: Lock::new(Rank::Log, Calls::default()),
         })
+    }
+
+    /// What user mode would pass to have a cross-adapter resource of this driver made: the private data of allocation
+    /// and resource. `None`: the driver advertises none, or has none.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub fn cross_adapter_data(self: &Arc<Self>) -> Option<[Vec<u8>; 2]> {
+        cross::private_data(self)
     }
 
     /// Changes a value under the adapter's key, as an administrator would. A driver that reads it in

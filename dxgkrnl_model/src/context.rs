@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nt_model::sched::Ticks;
 use wddm_abi::{
-    DXGK_CREATECONTEXTFLAGS, DXGKARG_CANCELCOMMAND, DXGKARG_CREATECONTEXT, DXGKARG_SETROOTPAGETABLE, NTSTATUS, Plain,
-    ntstatus,
+    DXGK_CONTEXTINFO, DXGK_CREATECONTEXTFLAGS, DXGKARG_CANCELCOMMAND, DXGKARG_CREATECONTEXT, DXGKARG_SETROOTPAGETABLE,
+    NTSTATUS, Plain, ntstatus,
 };
 
 use crate::adapter::Adapter;
@@ -314,10 +314,9 @@ pub(crate) fn create_in_driver(
     adapter.rules().check(&OBJECT_HANDLE, !made.is_null() && made != handle.raw(), || {
         "DxgkDdiCreateContext stored no hContext".to_owned()
     });
-    judge_info(adapter, &arguments);
-    let private_size = Some(arguments.ContextInfo.DmaBufferPrivateDataSize).filter(|size| *size != poison::WORD);
-    let companion_node = arguments.ContextInfo.PagingCompanionNodeId;
-    Ok(Made { driver: made.expose_provenance(), private_size: private_size.unwrap_or(0), companion_node })
+    let info = judge_info(adapter, &arguments);
+    let (private_size, companion_node) = (info.DmaBufferPrivateDataSize, info.PagingCompanionNodeId);
+    Ok(Made { driver: made.expose_provenance(), private_size, companion_node })
 }
 
 /// `AllocationListSize` that a GDI context has to have.
@@ -330,22 +329,26 @@ pub(crate) fn destroy_in_driver(adapter: &Adapter, driver: usize) {
     judge_destroy(adapter, "DxgkDdiDestroyContext", status);
 }
 
-fn judge_info(adapter: &Adapter, arguments: &DXGKARG_CREATECONTEXT) {
+/// Judges what the driver says of a context. Returns that, with zero in the members that the driver did not write.
+fn judge_info(adapter: &Adapter, arguments: &DXGKARG_CREATECONTEXT) -> DXGK_CONTEXTINFO {
     let caps = adapter.known_caps();
-    let set = arguments.ContextInfo.DmaBufferSegmentSet;
+    let info = &arguments.ContextInfo;
+    let written = !info.as_bytes().chunks_exact(4).any(|word| word == [poison::BYTE; 4]);
+    let gdi = !arguments.Flags.GdiContext() || info.AllocationListSize == GDI_ALLOCATIONS;
+    adapter.rules().check(&CONTEXT_OUTPUT, written && info.Reserved == 0 && gdi, || format!("{info:x?}"));
+    let mut info = DXGK_CONTEXTINFO::zeroed();
+    let words = arguments.ContextInfo.as_bytes().chunks_exact(4).zip(info.as_bytes_mut().chunks_exact_mut(4));
+    words.filter(|(word, _)| *word != [poison::BYTE; 4]).for_each(|(word, to)| to.copy_from_slice(word));
+    let set = info.DmaBufferSegmentSet;
     let is_aperture = |bit: u32| caps.segment(bit + 1).is_some_and(crate::adapter::caps::Segment::is_aperture);
     let fine = (0..32).filter(|bit| set & (1 << bit) != 0).all(is_aperture);
     adapter.rules().check(&CONTEXT_INFO, fine, || format!("DmaBufferSegmentSet is {set:#x}"));
-    let info = &arguments.ContextInfo;
-    let words = info.as_bytes().chunks_exact(4);
-    let written = !words.into_iter().any(|word| word == [poison::BYTE; 4]);
-    let gdi = !arguments.Flags.GdiContext() || info.AllocationListSize == GDI_ALLOCATIONS;
-    adapter.rules().check(&CONTEXT_OUTPUT, written && info.Reserved == 0 && gdi, || format!("{info:x?}"));
     let companion = info.PagingCompanionNodeId;
     let takes_packets = caps.node(companion).is_some_and(|node| !node.is_hardware_scheduled());
     // An adapter without GPU page tables has no entries that a companion context would write.
     let right = takes_packets || !caps.is_gpu_mmu();
     adapter.rules().check(&CONTEXT_COMPANION, right, || format!("PagingCompanionNodeId is {companion:#x}"));
+    info
 }
 
 /// Segment, address and number of entries of a root page table.

@@ -171,6 +171,11 @@ impl LoadedDriver {
         &self.name
     }
 
+    /// The name of its service.
+    pub(crate) fn service(&self) -> &str {
+        service_of(&self.name)
+    }
+
     /// The image, unless it is native.
     pub fn image(&self) -> Option<&Arc<Image>> {
         self.image.as_ref()
@@ -316,8 +321,13 @@ fn new_driver(shared: &Arc<Shared>, name: &str, object: usize, image: Option<Arc
     driver
 }
 
+/// What a driver's service is called: as its file, without the end of its name.
+fn service_of(name: &str) -> &str {
+    name.strip_suffix(".sys").unwrap_or(name)
+}
+
 fn load_image(shared: &Arc<Shared>, name: &str, image: &Arc<Image>) -> Result<Arc<LoadedDriver>, DriverError> {
-    let service = name.strip_suffix(".sys").unwrap_or(name);
+    let service = service_of(name);
     // The object's address is known when DxgkInitialize is called from inside the entry point.
     let driver = new_driver(shared, name, 0, Some(image.clone()));
     let started = shared.kernel().start_driver(image, service);

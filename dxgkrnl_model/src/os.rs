@@ -18,6 +18,7 @@ use crate::driver::{self, Driver, DriverError, LoadedDriver};
 use crate::personality::{Clock, Personality};
 use crate::process::{Process, ProcessInner};
 use crate::report::{Counters, HotWindow, Report};
+use crate::sharing::Names;
 use crate::sync::{Lock, Rank};
 use crate::transcript::{self, BadTranscript, START_26100, Step};
 
@@ -34,6 +35,8 @@ pub(crate) struct Shared {
     processes: Lock<Vec<Arc<ProcessInner>>>,
     /// Some tool traces fences.
     tracing_fences: AtomicBool,
+    /// The names of what processes share.
+    pub(crate) names: Names,
     pub(crate) counters: Counters,
 }
 
@@ -160,6 +163,7 @@ impl Os {
             adapters: Lock::new(Rank::Os, Vec::new()),
             processes: Lock::new(Rank::Os, Vec::new()),
             tracing_fences: AtomicBool::new(false),
+            names: Names::new(),
             counters: Counters::new(),
         });
         let address = core::ptr::from_ref::<Machine>(&shared.kernel).addr();

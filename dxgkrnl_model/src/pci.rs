@@ -4,6 +4,8 @@
 //! Without a connected interrupt `DxgkCbSynchronizeExecution` fails with STATUS_UNSUCCESSFUL, as its page says it may;
 //! the model then runs `DxgkDdiUpdateMonitoredValues` under a lock of its own at the same device level.
 
+mod properties;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -4,6 +4,7 @@
 //! the default. A driver that runs on several personalities does not rest on one reading.
 
 mod clock;
+pub mod covering;
 mod departure;
 pub mod family;
 mod faults;

@@ -19,6 +19,7 @@ mod doorbell;
 mod fence;
 mod memory;
 mod priority;
+mod query;
 mod queue;
 mod records;
 mod refused;
@@ -334,6 +335,7 @@ table_of! {
     D3DKMTWaitForSynchronizationObjectFromGpu, D3DKMTSignalSynchronizationObjectFromGpu,
     D3DKMTSignalSynchronizationObjectFromGpu2,
     D3DKMTShareObjects, D3DKMTOpenResourceFromNtHandle, D3DKMTQueryResourceInfoFromNtHandle,
+    D3DKMTOpenSyncObjectNtHandleFromName, D3DKMTOpenNtHandleFromName,
 }
 
 impl Default for Thunks {

@@ -57,6 +57,8 @@ const STACK: usize = 32 * 1024;
 const NO_MEMORY: &str = "pool and mapped memory are missing: the model's table of them was in use";
 /// The same of the list of threads.
 const NO_THREADS: &str = "threads but the one of the dump are missing: the model's list of them was in use";
+/// What a dump says whose rule was not broken by a call of a driver.
+const NO_CALL: &str = "the rule was broken outside of driver code: its thread has no registers and no stack";
 
 /// A loaded image.
 #[derive(Clone, Debug)]
@@ -70,14 +72,14 @@ pub(crate) struct Module {
     codeview: Vec<u8>,
 }
 
-/// A thread that is in driver code.
+/// A thread that is in driver code, or that broke a rule.
 #[derive(Clone, Debug)]
 pub struct DumpThread {
     /// Its number in the machine.
     pub id: u32,
     /// Its name.
     pub name: String,
-    /// Its registers in driver code.
+    /// Its registers in driver code; all 0 of a thread that is in none.
     pub registers: Registers,
 }
 
@@ -106,7 +108,7 @@ pub struct Dump {
 }
 
 impl Dump {
-    /// The threads that are in driver code, by number.
+    /// The threads that are in driver code, and the one that broke a rule, by number.
     pub fn threads(&self) -> &[DumpThread] {
         &self.threads
     }
@@ -175,6 +177,14 @@ impl Machine {
             // CAST: numbers of threads count from 1.
             threads.push(DumpThread { id: id as u32, name, registers });
         }
+        // A debugger needs the exception's thread: LLDB ends by a signal where there is none.
+        let outside = violation.map(|violation| &violation.context);
+        // CAST: as above.
+        if let Some(context) = outside.filter(|it| threads.iter().all(|thread| thread.id != it.thread as u32)) {
+            missing.push(NO_CALL.to_owned());
+            let (id, name) = (context.thread as u32, context.thread_name.to_string());
+            threads.push(DumpThread { id, name, registers: Registers::default() });
+        }
         threads.sort_by_key(|thread| thread.id);
         let exception = violation.map(|violation| Exception {
             // CAST: as above.
@@ -189,7 +199,7 @@ impl Machine {
         for image in &images {
             memory.add(image.base()..image.base() + image.size());
         }
-        for thread in &threads {
+        for thread in threads.iter().filter(|thread| thread.registers.rsp != 0) {
             // CAST: an address.
             let rsp = thread.registers.rsp as usize;
             memory.add(rsp..rsp.saturating_add(STACK));

@@ -6,12 +6,14 @@
 //! displib's handshake.
 
 mod driver_object;
+mod file;
+pub mod properties;
 mod request;
 #[cfg(test)]
 mod tests;
 pub(crate) mod work_item;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,16 +25,17 @@ use crate::memory::Memory;
 use crate::object::Object;
 use crate::pool::PoolUse;
 use crate::records::{status, status::NtStatus};
-use crate::records_io::{DeviceObject, FileObject};
+use crate::records_io::DeviceObject;
 use crate::routines;
 use crate::rules::Details;
 use crate::rules_nt::NT_DEVICE;
 use crate::sched::Ticks;
 use crate::shim::In;
 use crate::shims;
-pub use driver_object::{Driver, StartError};
+pub use driver_object::{Driver, StartError, service_key};
+pub use properties::DeviceProperty;
 pub use request::IoRequest;
-pub(crate) use request::{ControlRequest, IrpRecord, refuse};
+pub(crate) use request::{ControlRequest, IrpRecord, Transfer, refuse};
 
 const DEVICE_TAG: u32 = u32::from_le_bytes(*b"Devi");
 const FILE_TAG: u32 = u32::from_le_bytes(*b"File");
@@ -65,6 +68,10 @@ pub(crate) struct Io {
     pub(crate) drivers: Mutex<Vec<Arc<Driver>>>,
     pub(crate) devices: Mutex<HashMap<usize, DeviceRecord>>,
     links: Mutex<HashMap<String, String>>,
+    /// File objects that `ZwCreateFile` has made.
+    opened: Mutex<HashSet<usize>>,
+    /// What is known of physical device objects.
+    properties: Mutex<HashMap<usize, Vec<DeviceProperty>>>,
     pub(crate) irps: Mutex<HashMap<usize, IrpRecord>>,
     pub(crate) work: work_item::WorkItems,
 }
@@ -251,13 +258,7 @@ impl Machine {
         let _service = self.service(&routines::IO_GET_DEVICE_OBJECT_POINTER, []);
         let device = self.find_device(name).filter(|device| self.has_appeared(*device));
         let device = device.ok_or(status::OBJECT_NAME_NOT_FOUND)?;
-        let file = allocate(&self.memory, self, size_of::<FileObject>(), FILE_TAG, "a file object")?;
-        let object: &FileObject = at(file);
-        object.kind.store(5, Ordering::Relaxed);
-        object.size.store(0xD8, Ordering::Relaxed);
-        object.device_object.store(device, Ordering::Relaxed);
-        self.objects.insert_running(Object::Body(file, "File"));
-        Ok((file, device))
+        Ok((self.new_file(device)?, device))
     }
 
     /// Attaches `source` on top of the stack that `target` is in. Returns the device that it lies on.

@@ -230,7 +230,7 @@ impl Machine {
     /// Frees the body of an object whose last reference is gone, where the model made it.
     fn dispose(&self, gone: Option<Object>) {
         if let Some(Object::Body(address, "File")) = gone {
-            self.release_pool(address);
+            self.file_is_gone(address);
         }
     }
 }

@@ -270,6 +270,7 @@ pub mod status {
     pub const INVALID_DEVICE_REQUEST: NtStatus = s(0xC000_0010);
     pub const CONFLICTING_ADDRESSES: NtStatus = s(0xC000_0018);
     pub const ACCESS_DENIED: NtStatus = s(0xC000_0022);
+    pub const INVALID_PARAMETER_2: NtStatus = s(0xC000_00F0);
     pub const BUFFER_TOO_SMALL: NtStatus = s(0xC000_0023);
     pub const OBJECT_TYPE_MISMATCH: NtStatus = s(0xC000_0024);
     pub const OBJECT_NAME_NOT_FOUND: NtStatus = s(0xC000_0034);

@@ -12,12 +12,22 @@ pub const MAJOR_FUNCTIONS: usize = 28;
 pub const IRP_MJ_CREATE: u8 = 0x00;
 /// `IRP_MJ_CLOSE`.
 pub const IRP_MJ_CLOSE: u8 = 0x02;
+/// `IRP_MJ_READ`.
+pub const IRP_MJ_READ: u8 = 0x03;
+/// `IRP_MJ_WRITE`.
+pub const IRP_MJ_WRITE: u8 = 0x04;
+/// `IRP_MJ_FLUSH_BUFFERS`.
+pub const IRP_MJ_FLUSH_BUFFERS: u8 = 0x09;
 /// `IRP_MJ_DEVICE_CONTROL`.
 pub const IRP_MJ_DEVICE_CONTROL: u8 = 0x0E;
 /// `IRP_MJ_INTERNAL_DEVICE_CONTROL`.
 pub const IRP_MJ_INTERNAL_DEVICE_CONTROL: u8 = 0x0F;
+/// `IRP_MJ_SHUTDOWN`.
+pub const IRP_MJ_SHUTDOWN: u8 = 0x10;
 /// `IRP_MJ_CLEANUP`.
 pub const IRP_MJ_CLEANUP: u8 = 0x12;
+/// `IRP_MJ_PNP`.
+pub const IRP_MJ_PNP: u8 = 0x1B;
 
 /// A `UNICODE_STRING` whose fields others may change.
 #[repr(C)]
@@ -208,15 +218,16 @@ pub struct IoStackLocation {
     /// `SL_*`.
     pub control: AtomicU8,
     pad: AtomicU32,
-    /// For device control: output length.
+    /// For device control: output length; for reads and writes, the length.
     pub output_length: AtomicU32,
     pad2: AtomicU32,
     /// Input length.
     pub input_length: AtomicU32,
     pad3: AtomicU32,
-    /// Control code.
+    /// Control code; for reads and writes, the low half of the offset.
     pub control_code: AtomicU32,
-    pad4: AtomicU32,
+    /// The high half of that offset.
+    pub offset_high: AtomicU32,
     /// `Type3InputBuffer`.
     pub type3_input_buffer: AtomicUsize,
     /// Target device.

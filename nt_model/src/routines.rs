@@ -363,6 +363,10 @@ routines! {
     IO_CREATE_SYMBOLIC_LINK = "IoCreateSymbolicLink"(SymbolicLinkName, DeviceName);
     IO_DELETE_SYMBOLIC_LINK = "IoDeleteSymbolicLink"(SymbolicLinkName);
     IO_GET_DEVICE_OBJECT_POINTER = "IoGetDeviceObjectPointer"(ObjectName, DesiredAccess, FileObject, DeviceObject);
+    IO_GET_DEVICE_PROPERTY = "IoGetDeviceProperty"(DeviceObject, DeviceProperty, BufferLength, PropertyBuffer, ResultLength);
+    IO_GET_RELATED_DEVICE_OBJECT = "IoGetRelatedDeviceObject"(FileObject);
+    ZW_CREATE_FILE = "ZwCreateFile"(FileHandle, DesiredAccess, ObjectAttributes, IoStatusBlock, AllocationSize, FileAttributes);
+    IO_BUILD_SYNCHRONOUS_FSD_REQUEST = "IoBuildSynchronousFsdRequest"(MajorFunction, DeviceObject, Buffer, Length, StartingOffset, Event);
     IO_BUILD_DEVICE_IO_CONTROL_REQUEST = "IoBuildDeviceIoControlRequest"(IoControlCode, DeviceObject, InputBuffer, InputBufferLength, OutputBuffer, OutputBufferLength);
     IO_ALLOCATE_IRP = "IoAllocateIrp"(StackSize, ChargeQuota);
     IO_FREE_IRP = "IoFreeIrp"(Irp);

@@ -227,7 +227,7 @@ pub struct Rulebook {
     stop: OnceLock<Violation>,
     sink: Mutex<Option<Sink>>,
     on_stop: Mutex<Option<Box<dyn Fn() + Send + Sync>>>,
-    /// Called once, at the first violation, before any sink.
+    /// Called once, at the first violation of a rule that is an error, before any sink.
     on_first: Mutex<Option<First>>,
 }
 
@@ -359,7 +359,7 @@ impl Rulebook {
             }
             violations.push(violation.clone());
         }
-        let hook = self.on_first.lock().take();
+        let hook = if rule.severity == Severity::Error { self.on_first.lock().take() } else { None };
         if let Some(hook) = hook {
             hook(&violation);
         }

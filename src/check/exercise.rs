@@ -7,9 +7,11 @@ use anyhow::{Result, ensure};
 use dxgkrnl_model::adapter::Adapter;
 use std::sync::Arc;
 use wddm_abi::{
-    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEHWQUEUE, D3DKMT_CREATEPAGINGQUEUE,
-    D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICESTATE_TYPE, D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE,
-    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITCOMMAND, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
+    D3DDDI_ALLOCATIONINFO2, D3DDDI_CREATECONTEXTFLAGS, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS,
+    D3DKMT_CREATEALLOCATION, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEHWQUEUE, D3DKMT_CREATEPAGINGQUEUE,
+    D3DKMT_DESTROYALLOCATION2, D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICESTATE_TYPE, D3DKMT_GETDEVICESTATE,
+    D3DKMT_HANDLE, D3DKMT_LOCK2, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITCOMMAND,
+    D3DKMT_SUBMITCOMMANDTOHWQUEUE, D3DKMT_UNLOCK2,
 };
 
 /// Where a command buffer is said to be that is not to be executed. Nothing is mapped there.
@@ -38,7 +40,7 @@ impl Notes<'_> {
 
 /// What any driver must stand: a process opens the adapter, makes devices, fences and contexts, submits what is not to
 /// be executed, and dies with them open.
-pub(super) fn exercise(run: &Run, adapter: &Adapter) {
+pub(super) fn exercise(run: &Run, adapter: &Arc<Adapter>) {
     let mut notes = Notes { run, round: "" };
     for round in ["orderly", "abrupt"] {
         notes.round = round;
@@ -49,7 +51,14 @@ pub(super) fn exercise(run: &Run, adapter: &Adapter) {
         notes.reach(Reach::Device);
         let mut queue = D3DKMT_CREATEPAGINGQUEUE::zeroed();
         queue.hDevice = device;
-        notes.tell("create a paging queue", raw.ok(raw.thunks.D3DKMTCreatePagingQueue, &mut queue).map_err(Into::into));
+        let paging = raw.ok(raw.thunks.D3DKMTCreatePagingQueue, &mut queue).map_err(Into::into);
+        let paging = notes.tell("create a paging queue", paging);
+        let paging = paging.map(|()| (queue.hPagingQueue, queue.hSyncObject));
+        let private = {
+            let _inside = process.enter();
+            adapter.cross_adapter_data()
+        };
+        let allocation = private.and_then(|private| allocate(&raw, device, private, paging, &notes));
         let monitored = raw.monitored_fence(device, 1, false);
         let monitored = notes.tell("create a monitored fence", monitored.map_err(Into::into));
         let native = notes.tell("create a native fence", raw.native_fence(device, 1).map_err(Into::into));
@@ -67,6 +76,9 @@ pub(super) fn exercise(run: &Run, adapter: &Adapter) {
             }
         }
         if round == "orderly" {
+            if let Some(allocation) = allocation {
+                notes.tell("destroy the allocation", destroy(&raw, device, allocation));
+            }
             for fence in [monitored, native].into_iter().flatten() {
                 notes.tell("destroy a fence", raw.destroy_fence(fence.handle).map_err(Into::into));
             }
@@ -76,6 +88,71 @@ pub(super) fn exercise(run: &Run, adapter: &Adapter) {
     if adapter.ddi_calls().contains_key("DxgkDdiBuildPagingBuffer") {
         notes.reach(Reach::Paging);
     }
+}
+
+/// Makes an allocation with the driver's private data of a cross-adapter resource, has it resident and mapped for the
+/// GPU, and writes to it, where the CPU sees it. `paging`: a paging queue and its fence.
+fn allocate(
+    raw: &Raw,
+    device: D3DKMT_HANDLE,
+    mut private: [Vec<u8>; 2],
+    paging: Option<(D3DKMT_HANDLE, D3DKMT_HANDLE)>,
+    notes: &Notes<'_>,
+) -> Option<D3DKMT_HANDLE> {
+    let mut info = D3DDDI_ALLOCATIONINFO2::zeroed();
+    let mut record = D3DKMT_CREATEALLOCATION::zeroed();
+    (record.hDevice, record.NumAllocations) = (device, 1);
+    let [own, shared] = &mut private;
+    // CAST: the model takes no more than 64 KiB of the driver.
+    (info.PrivateDriverDataSize, record.PrivateDriverDataSize) = (own.len() as u32, shared.len() as u32);
+    info.pPrivateDriverData = own.as_mut_ptr().cast();
+    record.set_pPrivateDriverData(shared.as_ptr().cast());
+    record.set_pAllocationInfo2(&raw mut info);
+    let made = raw.ok(raw.thunks.D3DKMTCreateAllocation2, &mut record).map_err(Into::into);
+    notes.tell("create an allocation", made)?;
+    let allocation = info.hAllocation;
+    notes.reach(Reach::Allocation);
+    if let Some((queue, fence)) = paging {
+        notes.tell("make it resident and map it", map(notes, raw, device, allocation, (queue, fence)));
+    }
+    notes.tell("write to it", write(raw, device, allocation));
+    Some(allocation)
+}
+
+fn map(
+    notes: &Notes<'_>,
+    raw: &Raw,
+    device: D3DKMT_HANDLE,
+    allocation: D3DKMT_HANDLE,
+    (queue, fence): (D3DKMT_HANDLE, D3DKMT_HANDLE),
+) -> Result<()> {
+    let mut resident = D3DDDI_MAKERESIDENT::zeroed();
+    (resident.hPagingQueue, resident.NumAllocations) = (queue, 1);
+    resident.AllocationList = &raw const allocation;
+    raw.ok(raw.thunks.D3DKMTMakeResident, &mut resident)?;
+    let mut map = D3DDDI_MAPGPUVIRTUALADDRESS::zeroed();
+    (map.hPagingQueue, map.hAllocation) = (queue, allocation);
+    map.Protection.set_Write(true);
+    raw.ok(raw.thunks.D3DKMTMapGpuVirtualAddress, &mut map)?;
+    waited(notes, raw, device, fence, resident.PagingFenceValue.max(map.PagingFenceValue))
+}
+
+fn write(raw: &Raw, device: D3DKMT_HANDLE, allocation: D3DKMT_HANDLE) -> Result<()> {
+    let mut lock = D3DKMT_LOCK2::zeroed();
+    (lock.hDevice, lock.hAllocation) = (device, allocation);
+    raw.ok(raw.thunks.D3DKMTLock2, &mut lock)?;
+    let stored = raw.store(lock.pData.expose_provenance(), u64::MAX);
+    let mut unlock = D3DKMT_UNLOCK2::zeroed();
+    (unlock.hDevice, unlock.hAllocation) = (device, allocation);
+    raw.ok(raw.thunks.D3DKMTUnlock2, &mut unlock)?;
+    Ok(stored?)
+}
+
+fn destroy(raw: &Raw, device: D3DKMT_HANDLE, allocation: D3DKMT_HANDLE) -> Result<()> {
+    let mut record = D3DKMT_DESTROYALLOCATION2::zeroed();
+    (record.hDevice, record.AllocationCount) = (device, 1);
+    record.phAllocationList = &raw const allocation;
+    Ok(raw.ok(raw.thunks.D3DKMTDestroyAllocation2, &mut record)?)
 }
 
 /// Makes a context on a node with NullRendering, for tests where the driver knows such contexts.
@@ -95,9 +172,14 @@ fn context(raw: &Raw, device: D3DKMT_HANDLE, node: u32, queues: bool, notes: &No
     Some(context)
 }
 
-/// Waits until a fence has a value, for a device that goes on.
-fn waited(raw: &Raw, device: D3DKMT_HANDLE, fence: D3DKMT_HANDLE, value: u64) -> Result<()> {
-    raw.wait_cpu(device, &[(fence, value)], false, None)?;
+/// Waits until a fence has a value, for a device that goes on, as long as the driver may take for it.
+fn waited(notes: &Notes<'_>, raw: &Raw, device: D3DKMT_HANDLE, fence: D3DKMT_HANDLE, value: u64) -> Result<()> {
+    let (event, handle) = raw.event();
+    raw.wait_cpu(device, &[(fence, value)], false, Some(handle))?;
+    let limit = notes.run.deadline();
+    let ended = raw.wait_event(&event, limit);
+    raw.close(handle);
+    ensure!(ended, "it has not ended within {limit:?}");
     let mut state = D3DKMT_GETDEVICESTATE::zeroed();
     state.hDevice = device;
     state.StateType = D3DKMT_DEVICESTATE_TYPE::D3DKMT_DEVICESTATE_EXECUTION;
@@ -124,7 +206,7 @@ fn submit_to_queue(raw: &Raw, device: D3DKMT_HANDLE, node: u32, notes: &Notes<'_
     (record.CommandBuffer, record.CommandLength) = (NOWHERE, LENGTH);
     let submitted = raw.ok(raw.thunks.D3DKMTSubmitCommandToHwQueue, &mut record).map_err(Into::into);
     let Some(()) = notes.tell("submit a command buffer that is not to be executed", submitted) else { return };
-    if notes.tell("wait for its end", waited(raw, device, queue.hHwQueueProgressFence, 1)).is_some() {
+    if notes.tell("wait for its end", waited(notes, raw, device, queue.hHwQueueProgressFence, 1)).is_some() {
         notes.reach(Reach::Submit);
     }
 }
@@ -148,7 +230,7 @@ fn submit(raw: &Raw, device: D3DKMT_HANDLE, node: u32, fence: Option<(D3DKMT_HAN
         signal.ObjectHandleArray = &raw const handle;
         signal.set_MonitoredFenceValueArray(&raw const value);
         raw.ok(raw.thunks.D3DKMTSignalSynchronizationObjectFromGpu, &mut signal)?;
-        waited(raw, device, handle, value)
+        waited(notes, raw, device, handle, value)
     };
     if notes.tell("wait for its end", ended()).is_some() {
         notes.reach(Reach::Submit);

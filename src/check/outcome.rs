@@ -38,6 +38,8 @@ pub enum Reach {
     Device,
     /// The driver has made a context for a process, without private data
     Context,
+    /// The driver has made an allocation for a process, from its own private data of a cross-adapter resource
+    Allocation,
     /// A command buffer of a process was with the driver, and has ended
     Submit,
     /// The driver has built paging buffers
@@ -50,6 +52,7 @@ impl Reach {
             Self::Open => "no process could open the adapter",
             Self::Device => "no device was made for a process",
             Self::Context => "no context was made for a process",
+            Self::Allocation => "no allocation was made for a process",
             Self::Submit => "no command buffer of a process has run",
             Self::Paging => "the driver has built no paging buffer",
         }
@@ -65,6 +68,8 @@ pub(super) enum Gap {
     Load(String),
     /// The driver is a display-only one.
     DisplayOnly,
+    /// The driver has no GPU virtual addresses.
+    Physical,
     /// The driver refused its start.
     Start {
         /// The function or query.
@@ -81,6 +86,9 @@ impl Gap {
             Self::Load(why) => format!("it does not load: {why}"),
             Self::DisplayOnly => "it is a display-only driver, by its handshake: it is started and stopped, and its \
                 displays, modes and presents are not judged"
+                .to_owned(),
+            Self::Physical => "it has no GPU virtual addresses (GpuMmuSupported): it is started and stopped, and its \
+                processes, allocation lists, submission and paging by physical addresses are not judged"
                 .to_owned(),
             Self::Start { step, status } => {
                 format!("it refuses its start, perhaps for hardware that the model lacks: {step} returned {status:?}")

@@ -50,11 +50,17 @@ impl Seen {
 pub(super) struct Run {
     os: Os,
     seen: Mutex<Seen>,
+    deadline: Duration,
 }
 
 impl Run {
     pub fn os(&self) -> &Os {
         &self.os
+    }
+
+    /// How long the driver may keep a caller, and a process the work that it has submitted.
+    pub fn deadline(&self) -> Duration {
+        self.deadline
     }
 
     /// What was seen so far.
@@ -69,7 +75,7 @@ impl Run {
 /// When the file is no driver image that can be loaded.
 pub(super) fn play(os: Os, driver: Driver, config: AdapterConfig, deadline: Duration) -> Result<Arc<Run>, LoadError> {
     os.kernel().watch_returns();
-    let run = Arc::new(Run { os, seen: Mutex::default() });
+    let run = Arc::new(Run { os, seen: Mutex::default(), deadline });
     let (tell, told) = mpsc::channel();
     let runs = run.clone();
     let thread = std::thread::spawn(move || {
@@ -116,6 +122,10 @@ fn live(run: &Run, driver: &Driver, config: AdapterConfig) -> Result<(), LoadErr
                 run.seen().gaps.push(Gap::DisplayOnly);
             }
             match started {
+                // Its processes, and what they submit, have lists of allocations, which the model does not make.
+                Ok(()) if adapter.caps().is_some_and(|caps| !caps.is_gpu_mmu()) => {
+                    run.seen().gaps.push(Gap::Physical);
+                }
                 Ok(()) => exercise(run, &adapter),
                 Err(error) => {
                     let mut seen = run.seen();

@@ -137,7 +137,14 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
     let outcome = checked.outcome;
     let failed = outcome != Outcome::Held;
     let stem = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    arguments.dump.write_with(&recorder, &stem, failed, &[path.clone(), path.with_extension("pdb")])?;
+    let symbols = path.with_extension("pdb");
+    if failed && !symbols.is_file() {
+        println!("no {} beside the driver: a debugger finds no symbols for the dump", symbols.display());
+    }
+    if failed && ours && name != "fencepost.sys" {
+        println!("in the dump the driver is fencepost.sys, as its service is: copy file and symbols under that name");
+    }
+    arguments.dump.write_with(&recorder, &stem, failed, &[path.clone(), symbols])?;
     if ours && failed {
         advise(arguments.family.windows, settings);
     }

@@ -1,8 +1,8 @@
 //! `inf`: the linter of INF files.
 
-use anyhow::{Context, Result};
+use anyhow::{Result, ensure};
 use clap::Args;
-use fencepost::inf::{Level, RULES, Rule, VERIF_RULES, lint, verify};
+use fencepost::inf::{Level, MARK, RULES, Rule, VERIF_RULES, lint, verify};
 use std::path::PathBuf;
 
 /// What is wrong with INF files, before Windows sees them: this driver's own, and with --any those of any driver
@@ -31,10 +31,16 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         own.iter().chain(VERIF_RULES).for_each(print_rule);
         return Ok(true);
     }
-    let mut holds = true;
+    let (mut holds, mut unread) = (true, 0);
     for path in &arguments.files {
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
-        let text = text(&bytes);
+        let text = match std::fs::read(path).map_err(|error| error.to_string()).and_then(|bytes| text(&bytes)) {
+            Ok(text) => text,
+            Err(why) => {
+                println!("{}: cannot be judged: {why}", path.display());
+                unread += 1;
+                continue;
+            }
+        };
         let mut found = verify(&text);
         if !arguments.any {
             found.extend(lint(&text));
@@ -52,16 +58,32 @@ pub fn run(arguments: &Arguments) -> Result<bool> {
         println!("{}: {verdict}: {errors} errors, {warnings} warnings", path.display());
         holds &= errors == 0;
     }
+    ensure!(unread == 0, "{unread} of {} files cannot be judged", arguments.files.len());
     Ok(holds)
 }
 
-/// The text of a file: UTF-16 LE behind its mark, else what is ASCII of it. What is neither is found to be so.
-fn text(bytes: &[u8]) -> String {
-    match bytes.strip_prefix(&[0xFF, 0xFE]) {
-        Some(rest) => {
-            let words: Vec<_> = rest.as_chunks::<2>().0.iter().map(|word| u16::from_le_bytes(*word)).collect();
-            String::from_utf16_lossy(&words)
+/// The text of a file: UTF-16 LE with its mark, else what is ASCII of it. What is neither is found to be so.
+///
+/// # Errors
+/// Another encoding, in words: what a file in it would be blamed for is not what is wrong with it.
+fn text(bytes: &[u8]) -> Result<String, String> {
+    const FIX: &str = "save it as ASCII, or as UTF-16 LE with a byte order mark";
+    if let Some(rest) = bytes.strip_prefix(&[0xFF, 0xFE]) {
+        let (words, half) = rest.as_chunks::<2>();
+        if !half.is_empty() {
+            return Err("it is UTF-16 LE and ends with half a letter; save it again".to_owned());
         }
-        None => String::from_utf8_lossy(bytes).into_owned(),
+        let words: Vec<_> = words.iter().map(|word| u16::from_le_bytes(*word)).collect();
+        return Ok(format!("{MARK}{}", String::from_utf16_lossy(&words)));
     }
+    if bytes.starts_with(&[0xFE, 0xFF]) {
+        return Err(format!("it is UTF-16 BE; {FIX}"));
+    }
+    if bytes.starts_with(&[0xEF, 0xBB, 0xBF]) {
+        return Err(format!("it is UTF-8 with a byte order mark; {FIX}"));
+    }
+    if bytes.contains(&0) {
+        return Err(format!("it has bytes of 0, as UTF-16 without a byte order mark has; {FIX}"));
+    }
+    Ok(String::from_utf8_lossy(bytes).into_owned())
 }

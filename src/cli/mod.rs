@@ -114,8 +114,9 @@ struct Mode {
 #[derive(Args)]
 struct Family {
     /// A member of the family of Windows: a number that draws one, or the name of a reading of the documents, as
-    /// docs/readings.md lists them. This driver works under pte-bytes with --setting PteByteAddresses=1 alone
-    #[arg(long, value_name = "SEED|NAME", default_value = "default")]
+    /// docs/choices.md lists them, or row-1, row-2, …: a row of the set in which each two readings meet. This driver
+    /// works under pte-bytes with --setting PteByteAddresses=1 alone
+    #[arg(long, value_name = "SEED|NAME|row-N", default_value = "default")]
     windows: Windows,
 }
 

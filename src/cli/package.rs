@@ -3,6 +3,7 @@
 use super::{check_json, image_folder, write_json};
 use anyhow::{Context, Result};
 use clap::Args;
+use fencepost::inf::stampable;
 use fencepost::package::{Certificate, Package, VERSION, make, sign_program};
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -13,9 +14,9 @@ use std::path::PathBuf;
 /// The driver packages for a test machine, stamped, with catalogs, signed by a certificate of this machine's own, and
 /// verified
 ///
-/// Makes package (class Display) and package_compute (class ComputeAccelerator), of the same files: one of them is
-/// ever staged; beside them program/fencepost.exe, signed as well. docs/windows.md says how. Windows has seen neither;
-/// the signatures were verified by osslsigncode.
+/// Makes package (class Display) and package_compute (class ComputeAccelerator), of the same files: one of them is ever
+/// staged; beside them the folder program with fencepost.exe and fencepost_umd.dll, signed as well. docs/windows.md
+/// says how. Windows has seen none of it; the signatures were verified by osslsigncode.
 #[derive(Args)]
 #[command(name = "package")]
 pub struct Arguments {
@@ -49,7 +50,7 @@ struct Report<'a> {
 impl Arguments {
     /// Checks what can be checked before the images are built. Returns whether they are wanted.
     pub fn check(&self) -> Result<bool> {
-        self.day()?;
+        stampable(self.day()?).map_err(anyhow::Error::msg)?;
         check_json(self.json.as_ref())?;
         Ok(true)
     }

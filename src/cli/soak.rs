@@ -4,6 +4,7 @@ use super::{Mode, Settings, say_faults};
 use anyhow::{Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use dxgkrnl_model::personality::Windows;
+use dxgkrnl_model::personality::covering::rows;
 use dxgkrnl_model::personality::family::READINGS;
 use fencepost::demo::audit::hold;
 use fencepost::scenario::{Deaths, LIMIT, Stage, Status, Storm, all, crowd, deaths, run as play, storm};
@@ -122,8 +123,9 @@ fn readings(arguments: &Arguments) -> Result<bool> {
     let wanted = wanted(arguments)?;
     let form = arguments.mode.form()?;
     let named = (0..READINGS.len()).map(Windows::Reading);
-    let members: Vec<_> =
-        std::iter::once(Windows::Default).chain(named).chain((1..=arguments.seeds).map(Windows::Seed)).collect();
+    let rows = (0..rows().len()).map(Windows::Row);
+    let drawn = (1..=arguments.seeds).map(Windows::Seed);
+    let members: Vec<_> = std::iter::once(Windows::Default).chain(named).chain(rows).chain(drawn).collect();
     let cases: Vec<_> = all().collect();
     let rungs = arguments.rung.iter().copied();
     let played_on = |rung: u32| members.iter().filter(move |windows| is_reached(rung, **windows));

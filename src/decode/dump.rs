@@ -2,6 +2,7 @@
 
 use super::{HEADER, has_room};
 use gpu_wire::debug_blob::{SIGNATURE, kind, sections};
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 
 /// Returns whether a file begins as a dump of Windows does: `MDMP` (minidumps), `PAGE` (kernel dumps and live dumps).
@@ -22,6 +23,7 @@ pub fn in_dump(dump: impl Read) -> io::Result<Vec<Vec<u8>>> {
     const PIECE: u64 = 16 << 20;
     let mut dump = dump;
     let (mut bytes, mut found) = (Vec::new(), Vec::new());
+    let mut known = BTreeSet::new();
     loop {
         let read = dump.by_ref().take(PIECE).read_to_end(&mut bytes)?;
         // What begins in the last bytes is looked at with what follows them.
@@ -33,7 +35,7 @@ pub fn in_dump(dump: impl Read) -> io::Result<Vec<Vec<u8>>> {
                 && let Some(length) = length(&rest[..rest.len().min(BLOB)])
             {
                 // A dump may have the driver's own buffer as well as what the system made of it.
-                if !found.iter().any(|known| known == &rest[..length]) {
+                if known.insert(rest[..length].to_vec()) {
                     found.push(rest[..length].to_vec());
                 }
                 at += length;

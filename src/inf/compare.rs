@@ -28,7 +28,7 @@ pub(super) fn form(inf: &Inf) -> Form {
 
 /// Characters, lines outside of sections, and sections that there are too many or too few of.
 pub(super) fn whole(inf: &Inf, found: &mut Findings) {
-    super::lines(inf, ASCII, SECTION, found);
+    super::lines(inf, Some(ASCII), SECTION, found);
     let deleted = deleted(inf);
     let mut seen = BTreeSet::new();
     for section in &inf.sections {
@@ -261,18 +261,36 @@ fn stamped(inf: &Inf, found: &mut Findings) {
     let wanted = VERSION.trim();
     let right = entry.values.len() == 2 && is_date(date) && version == wanted;
     let written = entry.values.join(",");
-    let text = || format!("DriverVer is '{written}'; write 'MM/DD/YYYY,{wanted}', the version of inf/version");
+    let text = || format!("DriverVer is '{written}'; write a day from {FIRST_YEAR} to today and the version, {wanted}");
     found.unless(right, DRIVERVER, entry.line, text);
 }
 
 /// Returns whether a date has come, by the clock of this machine. Inf2Cat refuses a later one; a day is left for time
 /// zones.
-pub fn has_come(date: jiff::civil::Date) -> bool {
+fn has_come(date: jiff::civil::Date) -> bool {
     let tomorrow = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date().tomorrow();
     tomorrow.is_ok_and(|tomorrow| date <= tomorrow)
 }
 
+/// The first year of a date that is stamped in.
+const FIRST_YEAR: i16 = 2020;
+
+/// Checks that a package can be stamped with this date: from [`FIRST_YEAR`] to today. Chosen: the first year, so that
+/// a clock that was never set is noticed.
+///
+/// # Errors
+/// A sentence.
+pub fn stampable(date: jiff::civil::Date) -> Result<(), String> {
+    if date.year() < FIRST_YEAR {
+        return Err(format!("the date {date} is before {FIRST_YEAR}: give a later one"));
+    }
+    if !has_come(date) {
+        return Err(format!("the date {date} has not come, and Windows' tools refuse it"));
+    }
+    Ok(())
+}
+
 /// Returns whether a text is a date as DriverVer has it, `MM/DD/YYYY`, that has come.
 fn is_date(text: &str) -> bool {
-    date(text).is_some_and(|date| date.year() >= 2020 && has_come(date))
+    date(text).is_some_and(|date| stampable(date).is_ok())
 }

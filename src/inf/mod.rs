@@ -21,7 +21,7 @@ mod verif;
 
 use std::fmt;
 
-pub use compare::has_come;
+pub use compare::stampable;
 pub use rules::RULES;
 pub use verif::VERIF_RULES;
 
@@ -90,10 +90,16 @@ impl Findings {
     }
 }
 
-/// Lines that are not ASCII, by the rule `ascii`, and those that are no INF syntax, by the rule `syntax`.
-fn lines(inf: &parse::Inf, ascii: &'static str, syntax: &'static str, found: &mut Findings) {
-    for (line, text) in (1..).zip(inf.text.lines()) {
-        found.unless(text.is_ascii(), ascii, line, || format!("'{}' is not ASCII; write it in ASCII", text.trim()));
+/// The byte order mark, with which a text begins that may have any letters.
+pub const MARK: char = '\u{FEFF}';
+
+/// Lines that are not ASCII, by the rule `ascii` where there is one, and those that are no INF syntax, by the rule
+/// `syntax`.
+fn lines(inf: &parse::Inf, ascii: Option<&'static str>, syntax: &'static str, found: &mut Findings) {
+    if let Some(ascii) = ascii {
+        for (line, text) in (1..).zip(inf.text.lines()) {
+            found.unless(text.is_ascii(), ascii, line, || format!("'{}' is not ASCII; write it in ASCII", text.trim()));
+        }
     }
     for (line, mistake) in &inf.malformed {
         found.add(syntax, *line, *mistake);
@@ -131,9 +137,11 @@ impl Contents {
 }
 
 /// What InfVerif's documented rules say of any driver's INF, the first line first, and before it what is missing.
+/// A text that begins with [`MARK`] is of a file that is UTF-16; any other is ASCII.
 pub fn verify(text: &str) -> Vec<Finding> {
     let mut found = Findings::default();
-    verif::verify(&parse::Inf::read(text), &mut found);
+    let unmarked = text.strip_prefix(MARK);
+    verif::verify(&parse::Inf::read(unmarked.unwrap_or(text)), unmarked.is_some(), &mut found);
     found.0.sort_by_key(|finding| finding.line);
     found.0.dedup();
     found.0
@@ -141,7 +149,7 @@ pub fn verify(text: &str) -> Vec<Finding> {
 
 /// What is wrong with an INF of Fencepost's, the first line first, and before it what is missing.
 pub fn lint(text: &str) -> Vec<Finding> {
-    let inf = parse::Inf::read(text);
+    let inf = parse::Inf::read(text.strip_prefix(MARK).unwrap_or(text));
     let mut found = Findings::default();
     compare::whole(&inf, &mut found);
     compare::strings(&inf, &mut found);

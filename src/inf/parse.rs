@@ -89,22 +89,28 @@ impl Inf {
         found.map_or((String::new(), 0), |entry| (self.resolved(entry.value(0)), entry.line))
     }
 
-    /// The text with each `%name%` of `[Strings]` put in. Folder numbers such as `%13%` stay.
+    /// The text with each `%name%` of `[Strings]` put in. Folder numbers such as `%13%` stay, and so does `%%`.
     pub fn resolved(&self, text: &str) -> String {
-        tokens(text).into_iter().fold(text.to_owned(), |text, token| match self.entry("Strings", &token) {
-            Some(entry) => text.replace(&format!("%{token}%"), entry.value(0)),
-            None => text,
-        })
+        let put_in = |piece: Piece<'_>| match piece.token().and_then(|token| self.entry("Strings", token)) {
+            Some(entry) => entry.value(0).to_owned(),
+            None => piece.0.to_owned(),
+        };
+        pieces(text).map(put_in).collect()
     }
 
     /// The number that a value stands for, decimal or hexadecimal.
     pub fn number(&self, value: &str) -> Option<u64> {
         let value = self.resolved(value).to_ascii_lowercase();
         match value.strip_prefix("0x") {
-            Some(digits) => u64::from_str_radix(digits, 16).ok(),
-            None => value.parse().ok(),
+            Some(digits) => unsigned(digits).and_then(|digits| u64::from_str_radix(digits, 16).ok()),
+            None => unsigned(&value)?.parse().ok(),
         }
     }
+}
+
+/// The digits of a number as an INF has it: without a plus sign, which the language's own readers of numbers take.
+pub(super) fn unsigned(text: &str) -> Option<&str> {
+    (!text.starts_with('+')).then_some(text)
 }
 
 /// A line with what it goes on in.
@@ -118,14 +124,17 @@ struct Logical {
 /// The lines of a file, without comments, each with those that it goes on in: a backslash at the end, outside of
 /// quotes, says so, and of several there each is left out.
 ///
-/// Chosen: a quotation mark has its other in its own line, and behind the backslash comes neither a section, nor an
-/// empty line, nor the end. Source: article general-syntax-rules-for-inf-files, Line Format, Continuation, and
-/// Comments.
+/// Chosen: a quotation mark has its other in its own line; behind the backslash comes neither a section, nor an empty
+/// line, nor the end; a line that is a comment and nothing else has no relevance there, as it has none elsewhere.
+/// Source: article general-syntax-rules-for-inf-files, Line Format, Continuation, and Comments.
 fn logical(text: &str, malformed: &mut Vec<(usize, &'static str)>) -> Vec<Logical> {
     let mut all: Vec<Logical> = Vec::new();
     let mut goes_on = None;
     for (line, content) in (1..).zip(text.lines()) {
-        let content = without_comment(content).trim();
+        let content = match without_comment(content).trim() {
+            "" if goes_on.is_some() && !content.trim().is_empty() => continue,
+            content => content,
+        };
         if !content.matches('"').count().is_multiple_of(2) {
             malformed.push((line, "a quotation mark has no other; write both or none"));
         }
@@ -154,20 +163,50 @@ fn mistake(content: &str) -> Option<&'static str> {
     content.starts_with('=').then_some("nothing stands before '='; write a key there, or remove the sign")
 }
 
-/// Names between percent signs, without folder numbers.
-pub(super) fn tokens(text: &str) -> Vec<String> {
-    let parts: Vec<&str> = text.split('%').collect();
-    let inside = parts.iter().skip(1).step_by(2).take(parts.len().saturating_sub(1) / 2);
-    inside.filter(|name| name.parse::<u32>().is_err()).map(|name| (*name).to_owned()).collect()
+/// A `%name%`, a `%%`, or what stands between such.
+struct Piece<'a>(&'a str);
+
+impl<'a> Piece<'a> {
+    /// The name of a string; none for text, for `%%`, and for the number of a folder.
+    fn token(&self) -> Option<&'a str> {
+        let name = self.0.strip_prefix('%')?.strip_suffix('%')?;
+        (!name.is_empty() && name.parse::<u32>().is_err()).then_some(name)
+    }
 }
 
-/// The line up to a semicolon that stands outside of quotes.
+/// The pieces of a text. A percent sign without another is text.
+///
+/// Source: article general-syntax-rules-for-inf-files, Using String Tokens, and Line Format, Continuation, and
+/// Comments: a percent sign is escaped by another.
+fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let length = match rest.strip_prefix('%').map(|inside| inside.find('%')) {
+            Some(Some(end)) => end + 2,
+            Some(None) => rest.len(),
+            None => rest.find('%').unwrap_or(rest.len()),
+        };
+        let (piece, behind) = rest.split_at(length);
+        rest = behind;
+        (!piece.is_empty()).then_some(Piece(piece))
+    })
+}
+
+/// Names between percent signs, without folder numbers.
+pub(super) fn tokens(text: &str) -> Vec<String> {
+    pieces(text).filter_map(|piece| piece.token().map(str::to_owned)).collect()
+}
+
+/// The line up to a semicolon that stands outside of quotes and of a `%name%`.
 fn without_comment(line: &str) -> &str {
-    let mut quoted = false;
+    let (mut quoted, mut token_ends) = (false, 0);
     for (at, c) in line.char_indices() {
         match c {
             '"' => quoted = !quoted,
-            ';' if !quoted => return &line[..at],
+            '%' if !quoted && at >= token_ends => {
+                token_ends = line[at + 1..].find('%').map_or(at + 1, |end| at + 1 + end + 1);
+            }
+            ';' if !quoted && at >= token_ends => return &line[..at],
             _ => {}
         }
     }
@@ -204,9 +243,15 @@ fn split_values(text: &str) -> Vec<String> {
     values
 }
 
+/// The text without the quotation marks around it; two inside of them stand for one.
+///
+/// Source: article general-syntax-rules-for-inf-files, Line Format, Continuation, and Comments, last point.
 fn unquoted(text: &str) -> String {
     let text = text.trim();
-    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text).to_owned()
+    match text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) {
+        Some(inside) => inside.replace("\"\"", "\""),
+        None => text.to_owned(),
+    }
 }
 
 /// The date that a text is, as DriverVer has it: `MM/DD/YYYY`, or `MM-DD-YYYY`. Chosen: one separator for both places.

@@ -126,10 +126,10 @@ pub const VERIF_RULES: &[Rule] = &[
 ];
 
 /// What InfVerif would say of an INF.
-pub(super) fn verify(inf: &Inf, found: &mut Findings) {
+pub(super) fn verify(inf: &Inf, is_unicode: bool, found: &mut Findings) {
     let installs = models::install_names(inf);
     let reach = reach::Reach::of(inf, &installs);
-    version::check(inf, found);
+    version::check(inf, is_unicode, found);
     models::check(inf, &reach, found);
     let targets = files::check(inf, &reach, found);
     registry::check(inf, &reach, found);

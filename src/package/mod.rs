@@ -26,7 +26,7 @@ pub use sign::Certificate;
 pub use stamp::stamp;
 
 use crate::demo::picture::write_whole;
-use crate::inf::{Contents, has_come, lint};
+use crate::inf::{Contents, lint, stampable};
 use anyhow::{Context, Result, anyhow, ensure};
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -44,6 +44,11 @@ const CERTIFICATE: &str = "fencepost.cer";
 pub const PROGRAM: &str = "fencepost.exe";
 /// The folder of the signed one, beside the packages.
 pub const PROGRAM_FOLDER: &str = "program";
+/// The user-mode driver's file.
+const USER_MODE_DRIVER: &str = "fencepost_umd.dll";
+/// The profile of a trace, which WPR takes.
+pub const PROFILE: &str = "fencepost.wprp";
+const PROFILE_TEXT: &str = include_str!("../../kmd/fencepost.wprp");
 
 /// One of the two packages.
 #[derive(Clone, Copy, Debug)]
@@ -104,7 +109,7 @@ pub struct Package {
 /// When an image is missing or of another version, an INF does not hold, a tool fails, a signature does not verify, or
 /// `to` cannot be written.
 pub fn make(images: &Path, to: &Path, date: Date, certificate: &Certificate) -> Result<Vec<Package>> {
-    ensure!(has_come(date), "the date {date} has not come, and Windows' tools refuse it");
+    stampable(date).map_err(anyhow::Error::msg)?;
     std::fs::create_dir_all(to).with_context(|| format!("cannot write into {}", to.display()))?;
     FORMS.iter().map(|form| make_one(form, images, to, date, certificate)).collect()
 }
@@ -166,8 +171,9 @@ fn make_one(form: &Form, images: &Path, to: &Path, date: Date, certificate: &Cer
     Ok(Package { inf, folder, files })
 }
 
-/// Signs [`PROGRAM`] of the folder `images` into [`PROGRAM_FOLDER`] in `to`, and verifies it. Returns where it is then;
-/// `None`: there is none in `images`. What stood there before is gone.
+/// Signs [`PROGRAM`] and the user-mode driver of the folder `images` into [`PROGRAM_FOLDER`] in `to`, and verifies
+/// them; the profile of a trace is put beside them. Returns where the program is then; `None`: there is none in
+/// `images`. What stood there before under these names is gone.
 ///
 /// # Errors
 /// When a tool fails, the signature does not verify, or `to` cannot be written.
@@ -179,14 +185,16 @@ pub fn sign_program(images: &Path, to: &Path, date: Date, certificate: &Certific
     let cannot = || format!("cannot write into {}", to.display());
     let work = tempfile::Builder::new().prefix(".program-").tempdir_in(to).with_context(cannot)?;
     let time = date.to_zoned(TimeZone::UTC)?.timestamp().as_second();
-    let signed = work.path().join(PROGRAM);
-    certificate.sign(&from, &signed, time)?;
-    certificate.verify(&signed)?;
     let folder = to.join(PROGRAM_FOLDER);
     std::fs::create_dir_all(&folder).with_context(cannot)?;
-    let place = folder.join(PROGRAM);
-    std::fs::rename(&signed, &place).with_context(cannot)?;
-    Ok(Some(place))
+    for name in [PROGRAM, USER_MODE_DRIVER] {
+        let signed = work.path().join(name);
+        certificate.sign(&images.join(name), &signed, time)?;
+        certificate.verify(&signed)?;
+        std::fs::rename(&signed, folder.join(name)).with_context(cannot)?;
+    }
+    std::fs::write(folder.join(PROFILE), PROFILE_TEXT).with_context(cannot)?;
+    Ok(Some(folder.join(PROGRAM)))
 }
 
 /// Verifies a package in its folder: the catalog's signature; each image's own; each image by the catalog; and that the
@@ -213,9 +221,28 @@ pub fn verify(folder: &Path, form: &Form, certificate: &Certificate) -> Result<(
     Ok(())
 }
 
-/// Puts the folder `made` at `place`, whatever stands there.
+/// Returns whether a file is of the kinds that packages have.
+fn is_of_a_package(name: &std::ffi::OsStr) -> bool {
+    let kind = Path::new(name).extension().and_then(std::ffi::OsStr::to_str);
+    kind.is_some_and(|kind| ["inf", "cat", "cer", "sys", "dll", "pdb"].contains(&kind))
+}
+
+/// Puts the folder `made` at `place`. A package that stands there is deleted; a folder with other files is kept.
+///
+/// # Errors
+/// When something stands there that is no package, or the place cannot be written.
 fn replace(made: PathBuf, place: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
+    if place.is_dir() {
+        for entry in std::fs::read_dir(place).with_context(|| format!("cannot read {}", place.display()))? {
+            let name = entry?.file_name();
+            ensure!(
+                is_of_a_package(&name),
+                "{} is of no package, and would be deleted: move it away, or name another folder by --out",
+                place.join(name).display()
+            );
+        }
+    }
     let put = || -> std::io::Result<()> {
         if place.exists() {
             std::fs::remove_dir_all(place)?;

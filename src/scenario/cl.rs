@@ -6,6 +6,7 @@
 //! and of Microsoft's dxgkrnl for Linux (limits). None of their code is here.
 
 mod edges;
+mod silent;
 mod stall;
 mod stranger;
 mod vary;
@@ -25,13 +26,9 @@ use wddm_abi::{
 const CONTEXT: &str = "DXGK_CREATECONTEXTFLAGS, HwQueueSupported; DXGKARGCB_INVALIDATEHWCONTEXT, hHwContext";
 const BROADCAST: &str = "D3DDDI_CREATEHWQUEUEFLAGS, NoBroadcastSignal and NoBroadcastWait";
 
-pub(super) const CASES: &[Scenario] =
-    &super::db::joined::<{ OWN.len() + vary::CASES.len() + 1 + edges::CASES.len() }>(&[
-        OWN,
-        vary::CASES,
-        &[stall::CASE],
-        edges::CASES,
-    ]);
+pub(super) const CASES: &[Scenario] = &super::db::joined::<
+    { OWN.len() + vary::CASES.len() + 1 + edges::CASES.len() + silent::CASES.len() },
+>(&[OWN, vary::CASES, &[stall::CASE], edges::CASES, silent::CASES]);
 
 const OWN: &[Scenario] = &[
     case("CL-01", "a client that acts as Intel's user mode does, from adapter to exit", "intel/compute-runtime", intel),
@@ -188,6 +185,16 @@ fn kinds(stage: &Stage) -> Played {
             same("TestContext", room.context_with(2, testing).map(|_| ()), Err(Denied(STATUS_INVALID_PARAMETER)))
         })?;
     }
+    // An OS that wants queues on a scheduled node refuses a context without them by itself.
+    stage.play(Setup::default().windows(|w| w.packet_contexts_anywhere = false), |scene| {
+        let raw = raw(scene)?;
+        let room = Room::new(&raw)?;
+        let before = scene.calls("DxgkDdiCreateContext");
+        let refused = room.context_with(0, plain).map(|_| ());
+        same("no flag on a scheduled node", refused, Err(Denied(STATUS_NOT_SUPPORTED)))?;
+        same("calls of the driver", scene.calls("DxgkDdiCreateContext"), before)?;
+        room.context_with(2, plain).map(drop).context("no flag on a packet node")
+    })?;
     Ok(())
 }
 

@@ -307,7 +307,7 @@ fn addresses_stay(stage: &Stage) -> Played {
 
 fn victim(stage: &Stage) -> Played {
     portable::case(stage, "DB-08", unprobed)?;
-    stage.play(Setup::default().setting("PhysicalDoorbells", 1), |scene| {
+    stage.play(Setup::default().setting("PhysicalDoorbells", 1).setting("IdleMilliseconds", 0), |scene| {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;
         let first = RingQueue::connected(scene, &room, 0, 4096)?;
@@ -461,7 +461,8 @@ fn destroy_amid(stage: &Stage) -> Played {
 
 fn disconnect_twice(stage: &Stage) -> Played {
     for model in [0, 1] {
-        stage.play(Setup::default().setting("DoorbellModel", model), |scene| {
+        let setup = Setup::default().setting("DoorbellModel", model).setting("IdleMilliseconds", 0);
+        stage.play(setup, |scene| {
             let raw = raw(scene)?;
             let room = Room::new(&raw)?;
             // One that never was connected, and one that was.

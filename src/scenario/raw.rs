@@ -18,8 +18,8 @@ use wddm_abi::{
     D3DDDI_WAITFORSYNCHRONIZATIONOBJECTFROMCPU_FLAGS, D3DDDICB_SIGNALFLAGS, D3DKMT_CREATEDEVICE,
     D3DKMT_CREATENATIVEFENCE, D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYDEVICE,
     D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, D3DKMT_HANDLE, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE,
-    D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, HANDLE, LUID, NTSTATUS,
-    OBJECT_ATTRIBUTES, winfn,
+    D3DKMT_OPENNTHANDLEFROMNAME, D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
+    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, HANDLE, LUID, NTSTATUS, OBJECT_ATTRIBUTES, UNICODE_STRING, winfn,
 };
 
 /// A function of one record, whichever way it takes it.
@@ -227,15 +227,48 @@ impl Raw {
     /// # Errors
     /// The function's status.
     pub fn share(&self, object: D3DKMT_HANDLE, access: u32) -> Result<HANDLE, Denied> {
-        let mut attributes = OBJECT_ATTRIBUTES::zeroed();
-        // CAST: 48.
-        attributes.Length = size_of::<OBJECT_ATTRIBUTES>() as u32;
+        self.share_as(object, access, Attributes::none())
+    }
+
+    /// [`share`](Self::share) with the name and flags of these attributes.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn share_as(&self, object: D3DKMT_HANDLE, access: u32, attributes: Attributes) -> Result<HANDLE, Denied> {
         let mut handle = std::ptr::null_mut();
         let _inside = self.process.enter();
         let share = self.thunks.D3DKMTShareObjects;
-        // SAFETY: one handle, attributes and a place for the result, all live.
-        let status = unsafe { share(1, &raw const object, &raw mut attributes, access, &raw mut handle) };
+        let status = attributes.with(|attributes| {
+            // SAFETY: one handle, attributes and a place for the result, all live.
+            unsafe { share(1, &raw const object, attributes, access, &raw mut handle) }
+        });
         if status.is_success() { Ok(handle) } else { Err(Denied(status)) }
+    }
+
+    /// An NT handle to the shared fence with the name of these attributes.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn fence_by_name(&self, access: u32, attributes: Attributes) -> Result<HANDLE, Denied> {
+        attributes.with(|attributes| {
+            let mut record = D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME::zeroed();
+            (record.dwDesiredAccess, record.pObjAttrib) = (access, attributes);
+            self.ok(self.thunks.D3DKMTOpenSyncObjectNtHandleFromName, &mut record)?;
+            Ok(record.hNtHandle)
+        })
+    }
+
+    /// An NT handle to the shared resource with the name of these attributes.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn resource_by_name(&self, access: u32, attributes: Attributes) -> Result<HANDLE, Denied> {
+        attributes.with(|attributes| {
+            let mut record = D3DKMT_OPENNTHANDLEFROMNAME::zeroed();
+            (record.dwDesiredAccess, record.pObjAttrib) = (access, attributes);
+            self.ok(self.thunks.D3DKMTOpenNtHandleFromName, &mut record)?;
+            Ok(record.hNtHandle)
+        })
     }
 
     /// Opens a native fence; see [`NativeFence`].
@@ -356,5 +389,44 @@ impl Raw {
         let pointer: *mut u64 = std::ptr::with_exposed_provenance_mut(address);
         // SAFETY: as above.
         try_user(|| unsafe { pointer.write_volatile(value) })
+    }
+}
+
+/// `OBJECT_ATTRIBUTES`: a name and flags (`OBJ_*`).
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes<'a> {
+    /// The object's name; none for an object without.
+    pub name: Option<&'a str>,
+    /// `OBJ_CASE_INSENSITIVE` (0x40) and others.
+    pub flags: u32,
+    /// `Length`: 48, unless a call is to be refused.
+    pub length: u32,
+}
+
+impl<'a> Attributes<'a> {
+    /// Without a name.
+    pub fn none() -> Self {
+        // CAST: 48.
+        Self { name: None, flags: 0, length: size_of::<OBJECT_ATTRIBUTES>() as u32 }
+    }
+
+    /// With a name.
+    pub fn named(name: &'a str) -> Self {
+        Self { name: Some(name), ..Self::none() }
+    }
+
+    /// Calls `f` with the record, which lives that long.
+    fn with<R>(self, f: impl FnOnce(*mut OBJECT_ATTRIBUTES) -> R) -> R {
+        let mut units: Vec<u16> = self.name.unwrap_or_default().encode_utf16().collect();
+        let mut name = UNICODE_STRING::zeroed();
+        // CAST: names of cases are short.
+        (name.Length, name.MaximumLength) = ((units.len() * 2) as u16, (units.len() * 2) as u16);
+        name.Buffer = units.as_mut_ptr();
+        let mut record = OBJECT_ATTRIBUTES::zeroed();
+        (record.Length, record.Attributes) = (self.length, self.flags);
+        if self.name.is_some() {
+            record.ObjectName = &raw mut name;
+        }
+        f(&raw mut record)
     }
 }

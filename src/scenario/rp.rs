@@ -181,7 +181,9 @@ fn order(stage: &Stage) -> Played {
             ring.submit_through(&[store(memory.gpu, 9)])?;
             scene.until("work behind it", || Ok(process.load(memory.cpu)? == 9))
         };
-        stage.play(Setup::default().quick_tdr(), play).with_context(|| format!("hibernates {hibernates}"))?;
+        // An idle engine keeps its doorbell, so that each queue has one when the power goes.
+        let setup = Setup::default().quick_tdr().setting("IdleMilliseconds", 0);
+        stage.play(setup, play).with_context(|| format!("hibernates {hibernates}"))?;
     }
     Ok(())
 }

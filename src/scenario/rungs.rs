@@ -27,7 +27,7 @@ const NEEDS: &[Need] = &[
     ]),
     (0, "it asks what Windows answers to any client, or chooses its rungs itself", &[
         "WN-01", "WN-02", "WN-03", "WN-04", "WN-05", "WN-06", "WN-07", "WN-08", "WN-09", "WN-10", "WN-11", "WN-12",
-        "WN-13", "WN-14",
+        "WN-13", "WN-14", "WN-15", "WN-16", "WN-17",
     ]),
     (0, "it is about the start, the stop, or one DDI that every rung has", &[
         "ST-01", "ST-02", "ST-05", "ST-07", "ST-41", "ST-42", "ST-43", "ST-50", "ST-54", "ST-55", "ST-56",
@@ -35,7 +35,7 @@ const NEEDS: &[Need] = &[
         "ST-69", "ST-70", "ST-71", "ST-72", "ST-80", "ST-81", "ST-82", "ST-83", "ST-84", "ST-85", "ST-86", "ST-87",
         "ST-88", "ST-89", "ST-95", "ST-96",
         "DD-01", "DD-02", "DD-03", "DD-04", "DD-08", "DD-09", "DD-10", "DD-12", "DD-13",
-        "DD-15", "DD-17", "DD-19", "DD-22",
+        "DD-15", "DD-17", "DD-19", "DD-22", "CL-22",
     ]),
     (0, "it hangs a packet node, which every rung has", &[
         "TE-01", "TE-02", "TE-03", "TE-04", "TE-06", "TE-07", "TE-08", "TE-09", "TE-10", "TE-21", "TE-28", "TE-29",
@@ -92,7 +92,7 @@ const NEEDS: &[Need] = &[
         "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-09",
         "BI-10", "BI-11", "BI-43", "BI-45", "BI-46", "BI-49", "BI-50", "BI-53", "BI-54", "ST-67", "ST-90", "DD-05",
         "DD-07",
-        "DD-14", "DD-16", "DD-18", "DD-20", "DD-21",
+        "DD-14", "DD-16", "DD-18", "DD-20", "DD-21", "CL-21",
     ]),
     (3, "it reads fence logs, which queues for doorbells have", &[
         "LB-01", "LB-02", "LB-03", "LB-04", "LB-06", "LB-07", "LB-09", "LB-10", "LB-12", "LB-13", "LB-14",

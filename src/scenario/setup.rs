@@ -3,6 +3,7 @@
 use crate::setting::{Assignment, is_of_service};
 use dxgkrnl_model::adapter::AdapterConfig;
 use dxgkrnl_model::driver::Decorator;
+use dxgkrnl_model::personality::family::members_set;
 use dxgkrnl_model::personality::{FeatureSetting, MS, Personality, SECOND};
 use nt_model::registry::RegistryValue;
 use wddm_abi::DXGK_FEATURE_ID;
@@ -12,6 +13,8 @@ use wddm_abi::DXGK_FEATURE_ID;
 pub struct Setup {
     /// The Windows that the machine runs.
     pub personality: Personality,
+    /// Members of it that the case has set, which keep their values under each reading.
+    pub(super) chosen: Vec<&'static str>,
     /// Values under the key of the driver's service.
     pub service: Vec<Assignment>,
     /// The device, and settings of the driver.
@@ -37,6 +40,7 @@ impl Default for Setup {
         personality.tdr.test_mode = true;
         Self {
             personality,
+            chosen: Vec::new(),
             service: Vec::new(),
             adapter: AdapterConfig::default(),
             adapters: 1,
@@ -132,10 +136,11 @@ impl Setup {
         self
     }
 
-    /// With the personality changed.
+    /// With the personality changed. No reading of the stage's Windows sets a member that is set here.
     #[must_use]
-    pub fn windows(mut self, change: impl FnOnce(&mut Personality)) -> Self {
+    pub fn windows(mut self, change: impl Fn(&mut Personality)) -> Self {
         change(&mut self.personality);
+        self.chosen.extend(members_set(change));
         self
     }
 

@@ -215,7 +215,8 @@ impl Stage {
 
     fn set(&self, mut setup: Setup) -> Setup {
         let tests = setup.personality.test_signing;
-        self.windows.apply_without(&mut setup.personality, &self.without);
+        let without = [&self.without[..], &setup.chosen].concat();
+        self.windows.apply_without(&mut setup.personality, &without);
         // A case that breaks the GPU on purpose is of a machine for tests, whatever the stage's Windows says.
         if setup.adapter.registry.keys().any(|name| name.starts_with("Fault")) {
             setup.personality.test_signing = tests;

@@ -5,10 +5,12 @@
 //! |---|---|
 //! | `adapters.rs` | enumeration, names, types of queries and escapes |
 //! | `objects.rs` | handles, allocations, resources, fences |
+//! | `queries.rs` | what loaders ask: registry, description, versions, capabilities, sizes |
 //! | `statistics.rs` | what monitors ask: engines, segments, processes, memory |
 
 mod adapters;
 mod objects;
+mod queries;
 mod statistics;
 
 use super::{Played, Scenario, Stage};
@@ -82,4 +84,23 @@ pub(super) const CASES: &[Scenario] = &[
         statistics::running_time,
     ),
     case("WN-14", "video memory of another process, with the right to ask and without", TESTS, statistics::of_others),
+    case(
+        "WN-15",
+        "a loader reads the registry of adapter and service and the driver's paths; what does not fit says how much room \
+         it needs; what fails changes nothing but the status",
+        "D3DDDI_QUERYREGISTRY_INFO, D3DDDI_QUERYREGISTRY_STATUS; Vulkan-Loader",
+        queries::values,
+    ),
+    case(
+        "WN-16",
+        "an adapter's description, versions, capabilities by WDDM version, segment groups, and keys",
+        "KMTQUERYADAPTERINFOTYPE; D3DKMT_QUERY_PHYSICAL_ADAPTER_PNP_KEY; System Informer",
+        queries::described,
+    ),
+    case(
+        "WN-17",
+        "shared fences and resources are opened by their names, which end with the last NT handle and can be given again",
+        TESTS,
+        objects::named,
+    ),
 ];

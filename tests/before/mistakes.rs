@@ -162,10 +162,6 @@ pub const MISTAKES: &[Mistake] = &[
         start::no_gpu_clock, START, "DXG-INIT-SLOT-VERSION",
     ),
     table(
-        "BeginExclusiveAccess and EndExclusiveAccess are NULL", "DRIVER_INITIALIZATION_DATA",
-        start::no_exclusive_access, START, "DXG-INIT-SLOT-VERSION",
-    ).with(&[("ComputeOnly", 1)]),
-    table(
         "SetStablePowerState is NULL", "DRIVER_INITIALIZATION_DATA",
         start::no_stable_power_state, START, "DXG-INIT-SLOT-VERSION",
     ),

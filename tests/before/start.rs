@@ -26,11 +26,6 @@ pub fn no_stable_power_state(table: &mut DRIVER_INITIALIZATION_DATA) {
     table.DxgkDdiSetStablePowerState = None;
 }
 
-/// BeginExclusiveAccess and EndExclusiveAccess were NULL, slots that Windows wants of a driver for computing alone.
-pub fn no_exclusive_access(table: &mut DRIVER_INITIALIZATION_DATA) {
-    (table.DxgkDdiBeginExclusiveAccess, table.DxgkDdiEndExclusiveAccess) = (None, None);
-}
-
 decorate! {
     /// HISTORYBUFFERPRECISION is an array, a record for each node; only the first was filled.
     history_of_the_first_node: DxgkDdiQueryAdapterInfo(

@@ -114,7 +114,11 @@ fn check_finds_nothing_wrong_with_the_driver() {
     }
     let output = fencepost(&["check", &driver, "--require", "everything"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("open, device, context, submit, paging"), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stderr).contains("open, device, context, allocation, submit, paging"),
+        "{}",
+        text(&output.stderr)
+    );
 }
 
 #[test]

@@ -268,9 +268,9 @@ fn a_fuzzer_says_what_it_reached() {
 }
 
 /// The same bytes from standard input.
-fn decode_input(bytes: &[u8]) -> Output {
+fn decode_input(name: &str, bytes: &[u8]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
-    command.args(["decode", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(["decode", name]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it runs");
     child.stdin.take().expect("its standard input").write_all(bytes).expect("it reads");
     child.wait_with_output().expect("it ends")
@@ -301,18 +301,39 @@ fn decode(bytes: &[u8]) -> Output {
 fn a_stump_and_noise_are_no_debug_blobs() {
     refused(&decode(b""), "the file is empty: no engine was reset");
     refused(&decode(b"noise"), "no Fencepost debug blob");
-    refused(&decode_input(b"noise"), "cannot decode standard input: this is no Fencepost debug blob");
+    refused(&decode_input("-", b"noise"), "cannot decode standard input: this is no Fencepost debug blob");
     refused(&decode(b"FNCPDBG\x04\x41\x01"), "a stump of a debug blob: 10 bytes");
     let noise: Vec<u8> = (0..900_u32).map(|n| (n.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
     refused(&decode(&[b"FNCPDBG\x04", &noise[..]].concat()), "no debug blob that a driver of this version wrote");
     // The head, of six words, and a node, of which two of its words are there.
     let words = [6 << 32 | 1, 0x141_u64, 0, 0, 0, 0, 0, 10 << 32 | 3, 0, 0].map(u64::to_le_bytes).concat();
     let bytes = [b"FNCPDBG\x04", &words[..]].concat();
-    let (cut, from_input) = (decode(&bytes), decode_input(&bytes));
+    let (cut, from_input) = (decode(&bytes), decode_input("-", &bytes));
     assert_eq!((from_input.status, &from_input.stdout), (cut.status, &cut.stdout));
     assert_eq!(cut.status.code(), Some(1), "{}", text(&cut.stdout));
     assert!(text(&cut.stdout).contains("node 0                  running"), "{}", text(&cut.stdout));
     assert!(text(&cut.stderr).contains("the blob has 88 bytes, and"), "{}", text(&cut.stderr));
+}
+
+/// A pipe gives its bytes once; and in a dump a damaged blob hides no whole one.
+#[test]
+fn a_blob_is_decoded_from_a_pipe_and_behind_a_damaged_one() {
+    // The head, and who is guilty.
+    let blob = |reason: u64, guilt: u64| {
+        let words = [6 << 32 | 1, reason, 0, 0, 0, 0, 0, 3 << 32 | 2, guilt, 0, 0].map(u64::to_le_bytes).concat();
+        [b"FNCPDBG\x04", &words[..]].concat()
+    };
+    let whole = blob(0x141, 2);
+    let (from_file, from_pipe) = (decode(&whole), decode_input("/dev/stdin", &whole));
+    assert_eq!(from_file.status.code(), Some(0), "{}", text(&from_file.stderr));
+    assert_eq!((from_pipe.status, &from_pipe.stdout), (from_file.status, &from_file.stdout));
+    let dump = [&b"PAGEDU64"[..], &blob(0x142, 99), &[0; 100], &whole, &[0; 64]].concat();
+    for told in [decode(&dump), decode_input("/dev/stdin", &dump), decode_input("-", &dump)] {
+        assert_eq!(told.status.code(), Some(1), "{}", text(&told.stderr));
+        assert!(text(&told.stderr).contains("cannot decode blob 1 of "), "{}", text(&told.stderr));
+        let said = text(&told.stdout);
+        assert!(said.contains("blob 2 of 2, 96 bytes\nreason                  0x141\n"), "{said}");
+    }
 }
 
 #[test]
@@ -535,4 +556,37 @@ fn gpu_shows_engines_memory_and_who_has_them() {
         assert_eq!(text.contains("process  demo-a"), watch, "{text}");
         assert!(text.contains("engine 0 3D and compute"), "{text}");
     }
+}
+
+/// An INF in an encoding that is not taken says which, and how to save it; those behind it are judged all the same.
+#[test]
+fn encodings_of_infs_that_are_not_taken_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let own = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/inf/fencepost.inx")).expect("an INF");
+    let ascii = String::from_utf8(own.clone()).expect("ASCII");
+    let words = |swap: fn(u16) -> [u8; 2]| ascii.encode_utf16().flat_map(swap).collect::<Vec<u8>>();
+    let files = [
+        ("bom.inf", [&[0xEF, 0xBB, 0xBF], &own[..]].concat(), Some("UTF-8 with a byte order mark")),
+        ("be.inf", [&[0xFE, 0xFF], &words(u16::to_be_bytes)[..]].concat(), Some("UTF-16 BE")),
+        ("bare.inf", words(u16::to_le_bytes), Some("without a byte order mark")),
+        ("le.inf", [&[0xFF, 0xFE], &words(u16::to_le_bytes)[..]].concat(), None),
+    ];
+    let mut arguments = vec!["inf".to_owned(), folder.path().join("nothing.inf").display().to_string()];
+    for (name, bytes, _) in &files {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).expect("written");
+        arguments.push(path.display().to_string());
+    }
+    arguments.push(folder.path().display().to_string());
+    let output = fencepost(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    let said = text(&output.stdout);
+    for (name, _, wrong) in files {
+        let line = said.lines().find(|line| line.contains(&format!("{name}: "))).expect(name);
+        match wrong {
+            Some(wrong) => assert!(line.contains(wrong) && line.contains("save it as ASCII"), "{line}"),
+            None => assert!(line.ends_with("holds: 0 errors, 0 warnings"), "{line}"),
+        }
+    }
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(text(&output.stderr).contains("5 of 6 files cannot be judged"), "{}", text(&output.stderr));
 }

@@ -32,6 +32,14 @@ rules! {
         bugcheck: (0x119, 0xA),
         fix: "none: the test plants it",
     }
+    /// A rule that is no error, broken before the other.
+    PLANTED_NOTE = "TEST-NOTED" {
+        title: "a driver says something that the test notes",
+        source: "this test",
+        bugcheck: none,
+        severity: note,
+        fix: "none: the test plants it",
+    }
 }
 
 fn folder() -> PathBuf {
@@ -415,11 +423,24 @@ fn a_broken_rule_has_the_drivers_blob() {
         }
         let kernel = world.os.kernel();
         let _inside = kernel.enter();
+        // What is no error is not what the dump is of.
+        kernel.rules.broken(&PLANTED_NOTE, Details::new("noted"));
         kernel.rules.broken(&PLANTED_RULE, Details::new("planted").params([7, 9, 4]));
     });
     let written = Written::new(&recorder, "the broken rule");
-    let data = written.read();
-    let data = data.get_raw_stream(nt_model::dump::SECONDARY_STREAM).expect("the driver's data");
+    let dump = written.read();
+    let comment =
+        dump.get_raw_stream(minidump::format::MINIDUMP_STREAM_TYPE::CommentStreamA as u32).expect("a comment");
+    let comment = String::from_utf8_lossy(comment);
+    assert!(comment.contains("TEST-PLANTED") && !comment.contains("TEST-NOTED"), "{comment}");
+    // No driver's call broke it: its thread is there all the same, and a debugger opens the file.
+    assert!(comment.contains("the rule was broken outside of driver code"), "{comment}");
+    let broke = dump.get_stream::<MinidumpException<'_>>().expect("an exception").get_crashing_thread_id();
+    let threads = dump.get_stream::<MinidumpThreadList<'_>>().expect("threads");
+    assert_eq!(threads.threads.iter().filter(|thread| thread.raw.thread_id == broke).count(), 1);
+    let text = lldb::ask(&written.path(), &["thread list".to_owned(), "image list".to_owned()]).expect("LLDB");
+    assert!(text.contains("fencepost.sys"), "{text}");
+    let data = dump.get_raw_stream(nt_model::dump::SECONDARY_STREAM).expect("the driver's data");
     // {b1c7d7f2-6d0c-4f5e-9c0a-2f7a6f1d9e44}, and the buffer of four adapters of which there is one.
     assert_eq!(
         data[..16],

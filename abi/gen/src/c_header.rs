@@ -131,6 +131,11 @@ impl<'a> Writer<'a> {
     fn constants(&mut self) -> Result<(), Error> {
         self.text.push('\n');
         for constant in &self.facts.macros {
+            // A driver may say before the header which version it is written for, as with Microsoft's.
+            if constant.name == "DXGKDDI_INTERFACE_VERSION" {
+                let _ = writeln!(self.text, "#ifndef {0}\n#define {0} {1:#x}\n#endif", constant.name, constant.value);
+                continue;
+            }
             let _ = match constant.value {
                 value if value < 0 => writeln!(self.text, "#define {} ({value})", constant.name),
                 value if value >> 32 != 0 => writeln!(self.text, "#define {} {value:#x}ull", constant.name),

@@ -240,6 +240,28 @@ impl Caps {
         self.sources == 0
     }
 
+    /// Returns whether a segment's number is read as system memory: 0, and the number behind the last segment, which
+    /// drivers take for that of the segment that VidMm adds.
+    ///
+    /// Source: article gpu-segments ("System Memory Segments": always 0). Microsoft's compute-only sample names the
+    /// number behind the last one, for page tables and allocations.
+    pub(crate) fn is_system_memory(&self, id: u32) -> bool {
+        id == 0 || id as usize == self.segments.len() + 1
+    }
+
+    /// Page tables that lie behind the last segment lie in system memory.
+    pub(super) fn name_system_memory(&mut self) {
+        let Some(mut mmu) = self.mmu.take() else { return };
+        for level in &mut mmu.levels {
+            for id in [&mut level.PageTableSegmentId, &mut level.PagingProcessPageTableSegmentId] {
+                if self.is_system_memory(*id) {
+                    *id = 0;
+                }
+            }
+        }
+        self.mmu = Some(mmu);
+    }
+
     /// A segment by number.
     pub fn segment(&self, id: u32) -> Option<&Segment> {
         self.segments.iter().find(|segment| segment.id == id)

@@ -19,6 +19,8 @@ use crate::rules::caps::CAPS_CROSS_ADAPTER_SERVED;
 
 /// Side of the surface that is asked for, in pixels.
 const SIDE: u32 = 64;
+/// Bytes of the heap that is asked for.
+const HEAP_BYTES: u32 = 1 << 16;
 /// `D3DDDIFMT_A8R8G8B8`.
 const FORMAT: i32 = 21;
 /// Most private data, in bytes, that the probe takes for an allocation or a resource. A driver that wants more breaks
@@ -39,10 +41,42 @@ pub(super) fn probe(adapter: &Arc<Adapter>, caps: &Caps) {
 
 /// The probe itself. An error is the text of the violation.
 fn serve(adapter: &Arc<Adapter>) -> Result<(), String> {
+    let (mut private, mut shared) = data(adapter)?;
+    create(adapter, &mut private, &mut shared)
+}
+
+/// What user mode would pass for such an allocation of this driver's: the private data of allocation and resource.
+/// `None`: the driver advertises none, or has none.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(super) fn private_data(adapter: &Arc<Adapter>) -> Option<[Vec<u8>; 2]> {
+    if !adapter.caps()?.driver.MemoryManagementCaps.CrossAdapterResource() {
+        return None;
+    }
+    let (allocation, resource) = data(adapter).ok()?;
+    Some([allocation.bytes().to_vec(), resource.bytes().to_vec()])
+}
+
+/// The surface that is asked for.
+///
+/// Source: DDI page D3DKMDT_GDISURFACEDATA. A compute-only adapter has heaps and no surfaces: Direct3D 12 asks for one
+/// without a format, whose width is its length in bytes (Microsoft's compute-only sample,
+/// GetStandardAllocationDriverData).
+fn surface(adapter: &Adapter) -> D3DKMDT_GDISURFACEDATA {
     let mut surface = D3DKMDT_GDISURFACEDATA::zeroed();
-    (surface.Width, surface.Height) = (SIDE, SIDE);
-    surface.Format.0 = FORMAT;
     surface.Type = D3DKMDT_GDISURFACETYPE::D3DKMDT_GDISURFACE_TEXTURE_CROSSADAPTER;
+    if adapter.known_caps().is_compute_only() {
+        (surface.Width, surface.Height) = (HEAP_BYTES, 1);
+    } else {
+        (surface.Width, surface.Height) = (SIDE, SIDE);
+        surface.Format.0 = FORMAT;
+    }
+    surface
+}
+
+/// The driver's private data of allocation and resource. An error is the text of the violation.
+fn data(adapter: &Arc<Adapter>) -> Result<(Buffer, Buffer), String> {
+    let mut surface = surface(adapter);
     let before = surface;
     let (status, sizes) = ask(adapter, &mut surface, &mut Buffer::new(0, 0), &mut Buffer::new(0, 0));
     let (allocation, resource) = sizes;
@@ -58,7 +92,7 @@ fn serve(adapter: &Arc<Adapter>) -> Result<(), String> {
         return Err(format!("asked for data: {status:?}"));
     }
     within("DxgkDdiGetStandardAllocationDriverData", &[&private, &shared])?;
-    create(adapter, &mut private, &mut shared)
+    Ok((private, shared))
 }
 
 /// Says which function wrote behind private data.

@@ -20,8 +20,8 @@ const SINCE_2_0: &[&str] = &["DxgkDdiCalibrateGpuClock", "DxgkDdiSetStablePowerS
 /// The same for the interface that brings the slot, 2.4; what was seen is STATUS_REVISION_MISMATCH, with an interface
 /// of 2.6.
 const SINCE_2_4: &[&str] = &["DxgkDdiSetVirtualMachineData"];
-/// The pair that announces a switch of IOMMU domains: one driver without IoMmuSupported and ComputeOnly starts with
-/// both NULL.
+/// The pair that announces a switch of IOMMU domains: one driver without IoMmuSupported starts with both NULL, and
+/// Microsoft's compute-only sample, of 2.6, has both NULL.
 const IOMMU: &[&str] = &["DxgkDdiBeginExclusiveAccess", "DxgkDdiEndExclusiveAccess"];
 
 /// Slots that the version of the driver's table asks for, each list with its reason. `table`: `Version`.
@@ -32,8 +32,8 @@ pub(super) fn slots_by_version(table: u32, caps: &Caps) -> Vec<(&'static str, &'
     }
     if table >= DXGKDDI_INTERFACE_VERSION_WDDM2_4 {
         wanted.push(("an interface of 2.4 or later", SINCE_2_4));
-        if caps.is_io_mmu() || caps.is_compute_only() {
-            wanted.push(("IoMmuSupported or ComputeOnly", IOMMU));
+        if caps.is_io_mmu() {
+            wanted.push(("IoMmuSupported", IOMMU));
         }
     }
     wanted

@@ -150,6 +150,7 @@ impl Adapter {
             }
             Step::Judge => {
                 self.judge(caps).map_err(|rule| StartError::Refused { rule })?;
+                caps.name_system_memory();
                 self.set_caps(Some(caps.clone()));
                 Ok(())
             }

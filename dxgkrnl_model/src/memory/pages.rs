@@ -124,6 +124,12 @@ impl PagePool {
         take(&Slab::new(&self.kernel, 1, &PageTraits { contiguous: false, read_only: true, ..self.traits })?)
     }
 
+    /// Zeroed pages that follow each other physically and at kernel addresses, as one: address and frame are the first
+    /// page's.
+    pub(crate) fn allocate_run(&self, pages: usize) -> Option<Page> {
+        take(&Slab::new(&self.kernel, pages, &PageTraits { contiguous: true, ..self.traits })?)
+    }
+
     /// Zeroed pages that follow each other at kernel addresses: the first one's address is the block's.
     pub(crate) fn allocate_block(&self, pages: usize) -> Option<Block> {
         let slab = Slab::new(&self.kernel, pages, &self.traits)?;

@@ -342,7 +342,12 @@ impl TableSource for Source<'_> {
         let segment =
             if self.is_paging { described.PagingProcessPageTableSegmentId } else { described.PageTableSegmentId };
         let memory = if segment == 0 {
-            TableMemory::System(Arc::new(self.manager.pool.allocate()?))
+            // CAST: a table of less than 4 GiB.
+            let page = match bytes.div_ceil(PAGE) as usize {
+                0 | 1 => self.manager.pool.allocate()?,
+                pages => self.manager.pool.allocate_run(pages)?,
+            };
+            TableMemory::System(Arc::new(page))
         } else {
             self.manager.table_in_segment(self.adapter, segment, bytes, described.PageTableAlignmentInBytes.into())?
         };

@@ -11,7 +11,7 @@ use nt_model::DpcDelivery;
 use super::{
     Affinity, Build, FlushEnd, HandleReadings, HwContexts, KernelProgress, LogReplacement, LogWakes, LostBy, MS,
     PacketCap, Personality, PhysicalAdapterCaps, ProgressFenceHandle, ProgressOpened, PteAddress, Residency,
-    RingHandle, SchedulingLogs, Submitted, SystemProcesses,
+    RingHandle, SchedulingLogs, Submitted, SystemProcesses, covering,
 };
 
 /// A choice that a real Windows may make otherwise than the default.
@@ -25,7 +25,31 @@ pub struct Reading {
     pub source: &'static str,
     /// Whether seeds draw it. A reading that changes what a driver can do at all is only played by its name.
     pub drawn: bool,
+    /// The member of [`Personality`] that it sets: readings of the same exclude each other.
+    pub member: &'static str,
     apply: fn(&mut Personality, &Personality),
+    holds: fn(&Personality) -> bool,
+}
+
+/// The members that `change` sets, among those that readings set: to the default's value, to a reading's, or to
+/// another.
+pub fn members_set(change: impl Fn(&mut Personality)) -> Vec<&'static str> {
+    // Where a member has a reading's value, setting the default's shows, too.
+    let mut personality = Personality::default();
+    let default = personality.clone();
+    let mut first: Vec<&Reading> = Vec::new();
+    for reading in READINGS {
+        if first.iter().all(|other| other.member != reading.member) {
+            (reading.apply)(&mut personality, &default);
+            first.push(reading);
+        }
+    }
+    change(&mut personality);
+    let mut members: Vec<_> = first.iter().filter(|it| !(it.holds)(&personality)).map(|it| it.member).collect();
+    let mut alone = default;
+    change(&mut alone);
+    members.extend(first.iter().filter(|reading| (reading.holds)(&alone)).map(|reading| reading.member));
+    members
 }
 
 impl fmt::Debug for Reading {
@@ -44,11 +68,13 @@ macro_rules! readings {
                 title: $title,
                 source: $source,
                 drawn: readings!(@drawn $($kind)?),
+                member: stringify!($($member).+),
                 apply: |personality, default| {
                     if personality.$($member).+ == default.$($member).+ {
                         personality.$($member).+ = $value;
                     }
                 },
+                holds: |personality| personality.$($member).+ == $value,
             },
         )*];
     };
@@ -263,13 +289,22 @@ pub enum Windows {
     Default,
     /// The default with one reading: its place in [`READINGS`].
     Reading(usize),
+    /// The default with two readings: their places in [`READINGS`], to see which two of a row something needs.
+    Two(usize, usize),
     /// A random half of the readings that are [`drawn`](Reading::drawn): the same for equal seeds, on every machine.
     Seed(u64),
+    /// A row of the pairwise [covering set](covering::rows): its place, from 0.
+    Row(usize),
 }
 
 /// The error of a `--windows` value that is neither a number nor a known name. Its text lists the names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no Windows is called '{0}': a number draws one, or one of default, {names}", names = names().join(", "))]
+#[error(
+    "no Windows is called '{0}': a number draws one, row-1 to row-{rows} are those in which each two readings meet, or \
+     one of default, {names}, or two of these with a + between",
+    rows = covering::rows().len(),
+    names = names().join(", ")
+)]
 pub struct UnknownWindows(String);
 
 /// The names of all readings, in the order of [`READINGS`].
@@ -288,8 +323,17 @@ impl FromStr for Windows {
         if text == "default" {
             return Ok(Self::Default);
         }
-        let at = READINGS.iter().position(|reading| reading.name == text);
-        at.map(Self::Reading).ok_or_else(|| UnknownWindows(text.to_owned()))
+        if let Some(number) = text.strip_prefix("row-").filter(|number| !number.starts_with(['+', '0'])) {
+            let row = number.parse().ok().and_then(|row: usize| row.checked_sub(1));
+            let row = row.filter(|row| *row < covering::rows().len());
+            return row.map(Self::Row).ok_or_else(|| UnknownWindows(text.to_owned()));
+        }
+        let place = |name: &str| READINGS.iter().position(|reading| reading.name == name);
+        let found = match text.split_once('+') {
+            Some((one, other)) => place(one).zip(place(other)).map(|(one, other)| Self::Two(one, other)),
+            None => place(text).map(Self::Reading),
+        };
+        found.ok_or_else(|| UnknownWindows(text.to_owned()))
     }
 }
 
@@ -299,6 +343,10 @@ impl Windows {
         match self {
             Self::Default => Vec::new(),
             Self::Reading(at) => READINGS.get(at).into_iter().collect(),
+            Self::Two(one, other) => {
+                READINGS.iter().enumerate().filter(|(at, _)| [one, other].contains(at)).map(|(_, it)| it).collect()
+            }
+            Self::Row(at) => covering::rows().get(at).cloned().unwrap_or_default(),
             Self::Seed(seed) => {
                 let drawn = READINGS.iter().filter(|reading| reading.drawn);
                 drawn.enumerate().filter(|(at, _)| mix(seed, *at as u64) & 1 == 1).map(|(_, reading)| reading).collect()
@@ -311,10 +359,11 @@ impl Windows {
         self.apply_without(personality, &[]);
     }
 
-    /// [`apply`](Self::apply), but for the readings of these names.
+    /// [`apply`](Self::apply), but for the readings that have one of these names, or set one of these members.
     pub fn apply_without(self, personality: &mut Personality, without: &[&str]) {
         let default = Personality::default();
-        for reading in self.readings().into_iter().filter(|reading| !without.contains(&reading.name)) {
+        let is_left_out = |reading: &Reading| without.contains(&reading.name) || without.contains(&reading.member);
+        for reading in self.readings().into_iter().filter(|reading| !is_left_out(reading)) {
             (reading.apply)(personality, &default);
         }
     }
@@ -329,7 +378,7 @@ impl fmt::Display for Windows {
 }
 
 /// Mixes two numbers to a bit pattern (splitmix64), the same on every machine.
-fn mix(seed: u64, at: u64) -> u64 {
+pub(super) fn mix(seed: u64, at: u64) -> u64 {
     let mut z = seed.wrapping_mul(0x1_0001).wrapping_add(at).wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -392,6 +441,19 @@ mod tests {
     }
 
     #[test]
+    fn members_that_are_set_are_known_whatever_they_are_set_to() {
+        let members = |change: fn(&mut Personality)| members_set(change);
+        assert_eq!(members(|_| ()), [] as [&str; 0]);
+        let known = READINGS.iter().find(|reading| reading.name == "doorbells-first").map(|reading| reading.member);
+        for change in [(|it| it.rings_first = true) as fn(&mut Personality), |it| it.rings_first = false] {
+            assert_eq!(members(change), Vec::from_iter(known));
+        }
+        // The second reading of a member, too.
+        let known = READINGS.iter().find(|reading| reading.name == "paging-at-once").map(|reading| reading.member);
+        assert_eq!(members(|it| it.user_mode.residency = Residency::Immediate), Vec::from_iter(known));
+    }
+
+    #[test]
     fn seeds_draw_each_reading_and_are_the_same_again() {
         for reading in READINGS.iter().filter(|reading| reading.drawn) {
             let has = |seed| Windows::Seed(seed).readings().iter().any(|other| other.name == reading.name);
@@ -399,6 +461,12 @@ mod tests {
         }
         assert_eq!(Windows::Seed(3).to_string(), SEED_3.join(" + "));
         assert!("+5".parse::<Windows>().is_err());
+        let two: Option<Windows> = "event-first+progress-at-48".parse().ok();
+        assert_eq!(two.map(|two| two.to_string()), Some("progress-at-48 + event-first".to_owned()));
+        for wrong in ["event-first+", "event-first+frobnicate", "event-first+short-list+contiguous", "row-0", "row-+1"]
+        {
+            assert!(wrong.parse::<Windows>().is_err(), "{wrong}");
+        }
         assert!("frobnicate".parse::<Windows>().is_err_and(|error| error.to_string().contains("over-budget")));
     }
 }

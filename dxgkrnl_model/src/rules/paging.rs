@@ -66,8 +66,10 @@ rules! {
     CONTEXT_OUTPUT = "DXG-CONTEXT-OUTPUT" {
         title: "DxgkDdiCreateContext writes every member of DXGK_CONTEXTINFO: Reserved is 0, and AllocationListSize \
             256 for a GDI context",
-        source: "DDI page DXGKARG_CREATECONTEXT, ContextInfo ([out]); DDI page DXGK_CONTEXTINFO",
+        source: "DDI page DXGKARG_CREATECONTEXT, ContextInfo ([out]); DDI page DXGK_CONTEXTINFO; Microsoft's \
+            compute-only sample leaves members as they were",
         bugcheck: none,
+        severity: warning,
         fix: "store a whole record, whose other members are zero",
     }
     /// The node on which a context's page tables are written.

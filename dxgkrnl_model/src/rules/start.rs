@@ -26,7 +26,7 @@ rules! {
     INIT_SLOT_VERSION = "DXG-INIT-SLOT-VERSION" {
         title: "the functions that Windows misses in a table of this version are there: DxgkDdiCalibrateGpuClock and \
             DxgkDdiSetStablePowerState from 2.0 on, DxgkDdiSetVirtualMachineData from 2.4 on, and there with \
-            IoMmuSupported or ComputeOnly DxgkDdiBeginExclusiveAccess and DxgkDdiEndExclusiveAccess",
+            IoMmuSupported DxgkDdiBeginExclusiveAccess and DxgkDdiEndExclusiveAccess",
         source: "seen by authors of drivers, whose adapters did not start, not documented",
         bugcheck: none,
         fix: "fill the slot, with a refusing stub at least",

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use nt_model::{Machine, shims};
 use wddm_abi::{
-    D3DDDI_OPENALLOCATIONINFO2, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_OPENRESOURCEFROMNTHANDLE,
-    D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2, D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE, HANDLE, NTSTATUS, Plain, ntstatus,
+    D3DDDI_OPENALLOCATIONINFO2, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE, D3DKMT_OPENNTHANDLEFROMNAME,
+    D3DKMT_OPENRESOURCEFROMNTHANDLE, D3DKMT_OPENSYNCOBJECTFROMNTHANDLE2, D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME,
+    D3DKMT_QUERYRESOURCEINFOFROMNTHANDLE, HANDLE, NTSTATUS, OBJECT_ATTRIBUTES, Plain, UNICODE_STRING, ntstatus,
 };
 
 use super::device::device;
@@ -16,7 +17,7 @@ use crate::fence::monitored::{Behaviour, FenceState, MonitoredFence, are_for_mon
 use crate::fence::native::{Held, LocalFence};
 use crate::memory::allocation::{self, KeptResource, Resource};
 use crate::process::UserObject;
-use crate::sharing::SharedObject;
+use crate::sharing::{Body, Name, SharedObject};
 
 /// `STANDARD_RIGHTS_READ` of winnt.h.
 const STANDARD_RIGHTS_READ: u32 = 0x0002_0000;
@@ -28,8 +29,8 @@ fn shared(call: &Call, handle: HANDLE) -> Result<Arc<SharedObject>, NTSTATUS> {
 }
 
 fn shared_resource(call: &Call, handle: HANDLE) -> Result<Arc<Resource>, NTSTATUS> {
-    match &*shared(call, handle)? {
-        SharedObject::Resource(resource) => Ok(resource.resource().clone()),
+    match &*shared(call, handle)?.body {
+        Body::Resource(resource) => Ok(resource.resource().clone()),
         _ => Err(INVALID),
     }
 }
@@ -68,10 +69,11 @@ thunks! {
         }
         takes_flags(&device, record.Flags.as_bytes())?;
         let private = &mut record.PrivateDriverData;
-        let local = match &*shared(call, record.hNtHandle)? {
-            SharedObject::Native(held, access) => LocalFence::open(&device, held.fence(), private, readable(*access)?)?,
-            SharedObject::Monitored(state, access) if is_foreign(state, &device) => {
-                LocalFence::open_monitored(&device, state, private, readable(*access)?)?
+        let shared = shared(call, record.hNtHandle)?;
+        let local = match &*shared.body {
+            Body::Native(held) => LocalFence::open(&device, held.fence(), private, readable(shared.access)?)?,
+            Body::Monitored(state) if is_foreign(state, &device) => {
+                LocalFence::open_monitored(&device, state, private, readable(shared.access)?)?
             }
             _ => return Err(INVALID),
         };
@@ -84,23 +86,38 @@ thunks! {
         let device = device(call, record.hDevice)?;
         takes_flags(&device, record.Flags.as_bytes())?;
         let has_native = device.adapter().known_caps().has_native_fences();
-        let (state, access) = match &*shared(call, record.hNtHandle)? {
-            SharedObject::Monitored(state, access) if state.is_for(device.adapter()) => (state.clone(), *access),
-            SharedObject::Native(held, access) if held.fence().is_cross_adapter() && !has_native => {
+        let shared = shared(call, record.hNtHandle)?;
+        let state = match &*shared.body {
+            Body::Monitored(state) if state.is_for(device.adapter()) => state.clone(),
+            Body::Native(held) if held.fence().is_cross_adapter() && !has_native => {
                 // Chosen: GPUs that store 32 bits cannot signal its 64.
                 if !device.adapter().known_caps().has_64_bit_atomics() {
                     return Err(ntstatus::STATUS_NOT_SUPPORTED);
                 }
-                (held.fence().twin().ok_or(INVALID)?, *access)
+                held.fence().twin().ok_or(INVALID)?
             }
             _ => return Err(INVALID),
         };
         let behaviour = Behaviour::of(record.Flags).ok_or(INVALID)?;
-        let fence = MonitoredFence::open(&device, &state, readable(access)?, behaviour.shared())?;
+        let fence = MonitoredFence::open(&device, &state, readable(shared.access)?, behaviour.shared())?;
         let part = record.MonitoredFence_mut();
         part.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
         part.FenceValueGPUVirtualAddress = fence.view().gpu;
         record.hSyncObject = call.insert(UserObject::Monitored(fence))?;
+        DONE
+    }
+
+    fn D3DKMTOpenSyncObjectNtHandleFromName(call, record: D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME) {
+        let attributes = record.pObjAttrib.expose_provenance();
+        let is_fence = |body: &Body| !matches!(body, Body::Resource(_));
+        record.hNtHandle = by_name(call, attributes, record.dwDesiredAccess, is_fence)?;
+        DONE
+    }
+
+    fn D3DKMTOpenNtHandleFromName(call, record: D3DKMT_OPENNTHANDLEFROMNAME) {
+        let attributes = record.pObjAttrib.expose_provenance();
+        let is_resource = |body: &Body| matches!(body, Body::Resource(_));
+        record.hNtHandle = by_name(call, attributes, record.dwDesiredAccess, is_resource)?;
         DONE
     }
 
@@ -121,6 +138,54 @@ thunks! {
     fn D3DKMTOpenResourceFromNtHandle(call, record: D3DKMT_OPENRESOURCEFROMNTHANDLE) {
         open_resource(call, record)
     }
+}
+
+/// `OBJ_CASE_INSENSITIVE` of ntdef.h.
+const OBJ_CASE_INSENSITIVE: u32 = 0x40;
+
+/// The name that `OBJECT_ATTRIBUTES` at this address have; none without attributes, or without a name in them.
+///
+/// Source: ntdef.h. Chosen, as of other calls of NT: a length that is not that of the structure, and half a code unit,
+/// are STATUS_INVALID_PARAMETER.
+fn name_at(address: usize) -> Result<Option<Name>, NTSTATUS> {
+    if address == 0 {
+        return Ok(None);
+    }
+    let attributes: OBJECT_ATTRIBUTES = capture::read(address)?;
+    if attributes.Length as usize != size_of::<OBJECT_ATTRIBUTES>() {
+        return Err(INVALID);
+    }
+    let name = attributes.ObjectName.expose_provenance();
+    if name == 0 {
+        return Ok(None);
+    }
+    let name: UNICODE_STRING = capture::read(name)?;
+    if !name.Length.is_multiple_of(2) {
+        return Err(INVALID);
+    }
+    let units: Vec<u16> = capture::array(name.Buffer.cast_const(), u32::from(name.Length / 2))?;
+    let text = String::from_utf16_lossy(&units);
+    let any_case = attributes.Attributes & OBJ_CASE_INSENSITIVE != 0;
+    Ok((!text.is_empty()).then_some(Name { text, any_case }))
+}
+
+/// A new NT handle to the object of a name.
+///
+/// Source: Wine's tests of D3DKMT, which run on Windows: without attributes STATUS_INVALID_PARAMETER, of a name that
+/// nothing has STATUS_OBJECT_NAME_NOT_FOUND, without any right STATUS_ACCESS_DENIED. Chosen: in this order; an object
+/// that is of another kind is STATUS_OBJECT_TYPE_MISMATCH.
+fn by_name(call: &Call, attributes: usize, access: u32, fits: impl Fn(&Body) -> bool) -> Result<HANDLE, NTSTATUS> {
+    let name = name_at(attributes)?.ok_or(INVALID)?;
+    let body = call.shared.names.find(&name).ok_or(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND)?;
+    if access == 0 {
+        return Err(ntstatus::STATUS_ACCESS_DENIED);
+    }
+    if !fits(&body) {
+        return Err(ntstatus::STATUS_OBJECT_TYPE_MISMATCH);
+    }
+    let number = call.process.nt().insert_handle(Arc::new(SharedObject { body, access }));
+    // CAST: a handle's number.
+    Ok(core::ptr::with_exposed_provenance_mut(number as usize))
 }
 
 fn open_resource(call: &Call, record: &mut D3DKMT_OPENRESOURCEFROMNTHANDLE) -> Outcome {
@@ -173,7 +238,8 @@ fn open_resource(call: &Call, record: &mut D3DKMT_OPENRESOURCEFROMNTHANDLE) -> O
 }
 
 /// `D3DKMTShareObjects`. What was opened is shared again with the rights that it was opened with, at most.
-fn share(call: &Call, count: u32, handles: usize, access: u32, result: usize) -> Outcome {
+fn share(call: &Call, wanted: &Wanted) -> Outcome {
+    let &Wanted { count, handles, attributes, access, result } = wanted;
     if count != 1 {
         return Err(INVALID);
     }
@@ -182,26 +248,39 @@ fn share(call: &Call, count: u32, handles: usize, access: u32, result: usize) ->
     let monitored = call.process.monitored_fence(handle).filter(|fence| fence.is_shared());
     // Source: Wine's tests of D3DKMT, which run on Windows: what was not made to be shared cannot be.
     let resource = call.process.resource(handle).filter(|resource| resource.resource().shared);
-    let object = match (native, monitored, resource) {
-        (Some(fence), ..) => SharedObject::Native(Held::new(&fence).ok_or(INVALID)?, access & fence.access()),
-        (_, Some(fence), _) => SharedObject::Monitored(fence.state().clone(), access & fence.access()),
-        (_, _, Some(resource)) => SharedObject::Resource(KeptResource::new(resource.resource())),
+    let (body, access) = match (native, monitored, resource) {
+        (Some(fence), ..) => (Body::Native(Held::new(&fence).ok_or(INVALID)?), access & fence.access()),
+        (_, Some(fence), _) => (Body::Monitored(fence.state().clone()), access & fence.access()),
+        (_, _, Some(resource)) => (Body::Resource(KeptResource::new(resource.resource())), access),
         _ => return Err(INVALID),
     };
-    let number = call.process.nt().insert_handle(Arc::new(object));
+    let body = Arc::new(body);
+    if let Some(name) = name_at(attributes)? {
+        call.shared.names.give(&name, &body)?;
+    }
+    let number = call.process.nt().insert_handle(Arc::new(SharedObject { body, access }));
     capture::write(result, &number)?;
     DONE
 }
 
-fn run_share(machine: &Machine, count: u32, handles: usize, access: u32, result: usize) -> NTSTATUS {
-    super::enter(machine, "D3DKMTShareObjects", |call| share(call, count, handles, access, result))
+/// The arguments of `D3DKMTShareObjects`, in their order.
+struct Wanted {
+    count: u32,
+    handles: usize,
+    attributes: usize,
+    access: u32,
+    result: usize,
+}
+
+fn run_share(machine: &Machine, wanted: &Wanted) -> NTSTATUS {
+    super::enter(machine, "D3DKMTShareObjects", |call| share(call, wanted))
 }
 
 shims! {
     /// Sharing.
     pub(super) table SHARE;
 
-    fn D3DKMTShareObjects(machine, count: u32, handles: usize, _attributes: usize, access: u32, result: usize) -> NTSTATUS {
-        run_share(machine, count, handles, access, result)
+    fn D3DKMTShareObjects(machine, count: u32, handles: usize, attributes: usize, access: u32, result: usize) -> NTSTATUS {
+        run_share(machine, &Wanted { count, handles, attributes, access, result })
     }
 }

@@ -381,6 +381,8 @@ impl Device<'_> {
         record.Info.Flags.set_CrossAdapter(true);
         checked(thunk!(self.client, D3DKMTCreateNativeFence(record)))?;
         let mut attributes = OBJECT_ATTRIBUTES::zeroed();
+        // CAST: 48.
+        attributes.Length = size_of::<OBJECT_ATTRIBUTES>() as u32;
         let mut shared = core::ptr::null_mut();
         let share = self.client.thunks.D3DKMTShareObjects;
         let handle = &raw const record.hSyncObject;

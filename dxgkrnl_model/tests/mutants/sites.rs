@@ -56,9 +56,13 @@ fn scheduling() -> [Mutant; 4] {
     ]
 }
 
-/// What concerns an adapter as a whole: its reset, and those that are linked.
-fn adapters() -> [Mutant; 2] {
+/// What concerns an adapter as a whole: its reset, and those that are linked; page tables in system memory by another
+/// number, and of several pages there, with which the adapter works all the same.
+fn adapters() -> [Mutant; 4] {
     [
+        at("mmu-table-behind", Stage::Packets, "DXG-MMU-TABLE-SEGMENT"),
+        // The model reckons an entry's size from the table's, which copies of entries would show.
+        at("mmu-table-pages", Stage::Preemption, "DXG-MMU-TABLE-SIZE"),
         Mutant {
             options: |options| options.engine_reset = false,
             ..at("tdr-writes", Stage::AdapterHang, "DXG-TDR-WRITES")

@@ -263,6 +263,11 @@ fn level_description(toy: &Toy, level: u32) -> DXGK_PAGE_TABLE_LEVEL_DESC {
         "mmu-table-segment" if level == 1 => {
             description.PageTableSegmentId = 1;
         }
+        // Behind the last of three segments.
+        "mmu-table-behind" if level == 0 => {
+            (description.PageTableSegmentId, description.PagingProcessPageTableSegmentId) = (4, 4);
+        }
+        "mmu-table-pages" if level == 0 => description.PageTableSizeInBytes = 4 * 4096,
         _ => (),
     }
     description

@@ -174,6 +174,10 @@ pub struct Started<P: Platform> {
     pub(crate) reported: [AtomicU32; NODE_COUNT],
     /// The device is being stopped, or is gone: no thread may wait for another's call of the OS any more.
     pub(crate) is_ending: AtomicBool,
+    /// Whether a doorbell's destruction has given up waiting for the thread in `DxgkCbDisconnectDoorbell`. On an OS
+    /// that has the two wait for each other every such wait is in vain; the destructions behind it are short. Written
+    /// by destructions.
+    pub(crate) waits_in_vain: AtomicBool,
     /// Why the adapter stopped before its time ([`crate::halt::Reason::raw`]); 0: it did not.
     pub halted: AtomicU64,
     /// How engines' threads have the processors; set before the first of them.

@@ -55,6 +55,10 @@ const AWAY: u64 = 50;
 /// below the time for which a thread may be in the driver behind a time-out of the GPU (TdrDdiDelay, 5 seconds).
 const GONE_PATIENCE: u64 = 30_000_000;
 
+/// The same where a destruction has waited in vain before. TIMEOUT: 20 milliseconds: longer than the callback takes by
+/// itself, and short enough for a process that ends with hundreds of doorbells.
+const VAIN_PATIENCE: u64 = 200_000;
+
 /// A doorbell.
 pub struct Doorbell<P: Platform> {
     /// Its queue.
@@ -295,7 +299,8 @@ impl<P: Platform> Doorbell<P> {
     /// Where another thread is taking it, that thread is in `DxgkCbDisconnectDoorbell` with this doorbell's handle,
     /// which may mean nothing any more once this function has returned: it is waited for. But no page says what the OS
     /// holds while it calls this. Where the callback waits for this function, it does so in front of its search for the
-    /// doorbell, and finds none; so the wait has an end. Whoever takes the doorbell then cleans up.
+    /// doorbell, and finds none; so the wait has an end, and is short from then on. The thread that takes the doorbell
+    /// cleans up then.
     ///
     /// # Errors
     /// [`Error::InvalidParameter`].
@@ -308,7 +313,11 @@ impl<P: Platform> Doorbell<P> {
         doorbell.claimant.closed.store(true, Ordering::Release);
         let hands = OfDriver::new(irql, started);
         let mut give_back = || started.doorbells.release(&hands, &doorbell.claimant);
-        platform::until(irql, &started.platform, Some(GONE_PATIENCE), &mut give_back);
+        let in_vain = started.waits_in_vain.load(Ordering::Relaxed);
+        let patience = if in_vain { VAIN_PATIENCE } else { GONE_PATIENCE };
+        if !platform::until(irql, &started.platform, Some(patience), &mut give_back) {
+            started.waits_in_vain.store(true, Ordering::Relaxed);
+        }
         started.gpu.host.changes().announce();
         end_watch(&started.gpu, engine, doorbell.claimant.key, Mutation::WatchesOld);
         let is_aside = doorbell.queue.doorbells.with(|doorbells| {

@@ -256,6 +256,7 @@ fn make_started<P: Platform>(
         strays: Strays::new()?,
         reported: Default::default(),
         is_ending: AtomicBool::new(false),
+        waits_in_vain: AtomicBool::new(false),
         halted: AtomicU64::new(0),
         standing: P::Lock::new(None),
         threads: P::Lock::new(Vec::new()),

@@ -148,7 +148,7 @@ impl Machine {
     }
 }
 
-/// Registry key of a service.
-pub(crate) fn service_key(service: &str) -> String {
+/// Path of a service's registry key.
+pub fn service_key(service: &str) -> String {
     format!("\\Registry\\Machine\\System\\CurrentControlSet\\Services\\{service}")
 }

@@ -7,9 +7,11 @@ use super::{DeviceRecord, allocate, at};
 use crate::callback;
 use crate::dispatcher::Event;
 use crate::kernel::Machine;
-use crate::records::{KEVENT, UnicodeString, status, status::NtStatus};
+use crate::memory::{LockOperation, Mdl};
+use crate::records::{KEVENT, MDL, UnicodeString, status, status::NtStatus};
 use crate::records_io::{
-    DeviceObject, IRP, IRP_MJ_DEVICE_CONTROL, IRP_MJ_INTERNAL_DEVICE_CONTROL, IoStackLocation, SharedUnicodeString,
+    DeviceObject, IRP, IRP_MJ_DEVICE_CONTROL, IRP_MJ_FLUSH_BUFFERS, IRP_MJ_INTERNAL_DEVICE_CONTROL, IRP_MJ_PNP,
+    IRP_MJ_READ, IRP_MJ_SHUTDOWN, IRP_MJ_WRITE, IoStackLocation, SharedUnicodeString,
 };
 use crate::routines;
 use crate::rules::Details;
@@ -21,12 +23,17 @@ const IRP_TAG: u32 = u32::from_le_bytes(*b"Irp ");
 /// `STATUS_MORE_PROCESSING_REQUIRED`.
 // CAST: the signed reading of the published number.
 const MORE_PROCESSING_REQUIRED: NtStatus = 0xC000_0016_u32 as i32;
+/// `DO_BUFFERED_IO`.
+const DO_BUFFERED_IO: u32 = 4;
+/// `DO_DIRECT_IO`.
+const DO_DIRECT_IO: u32 = 0x10;
 const STACK: usize = size_of::<IoStackLocation>();
 
 /// What is known of an IRP.
 #[derive(Clone, Debug)]
 pub(crate) struct IrpRecord {
-    /// Made by `IoBuildDeviceIoControlRequest`: completion frees it, copies the output back and sets the event.
+    /// Made by `IoBuildDeviceIoControlRequest` or `IoBuildSynchronousFsdRequest`: completion frees it, copies the
+    /// output back and sets the event.
     built: bool,
     completed: bool,
     /// Where buffered output goes, and how much of it.
@@ -114,6 +121,17 @@ pub(crate) struct ControlRequest {
     pub(crate) iosb: usize,
 }
 
+/// A request to read, to write or to have done with that, as `IoBuildSynchronousFsdRequest` takes it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Transfer {
+    pub(crate) major: u8,
+    pub(crate) device: usize,
+    pub(crate) buffer: (usize, usize),
+    pub(crate) offset: i64,
+    pub(crate) event: usize,
+    pub(crate) iosb: usize,
+}
+
 impl Machine {
     /// An IRP with `locations` stack locations, zeroed. Returns its address.
     fn new_irp(&self, locations: i8, record: IrpRecord) -> Option<usize> {
@@ -192,6 +210,56 @@ impl Machine {
         Some(address)
     }
 
+    /// `IoBuildSynchronousFsdRequest`. The IRP is freed by its completion. `None` for another function than the five
+    /// of the page, too.
+    ///
+    /// Source: DDI IoBuildSynchronousFsdRequest; *Methods for accessing data buffers*.
+    #[track_caller]
+    pub(crate) fn build_transfer(&self, request: &Transfer) -> Option<usize> {
+        let arguments = [request.major.into(), request.device as u64, request.buffer.0 as u64, request.buffer.1 as u64];
+        let _service = self.service(&routines::IO_BUILD_SYNCHRONOUS_FSD_REQUEST, arguments);
+        let transfers = matches!(request.major, IRP_MJ_READ | IRP_MJ_WRITE);
+        let known = transfers || matches!(request.major, IRP_MJ_FLUSH_BUFFERS | IRP_MJ_SHUTDOWN | IRP_MJ_PNP);
+        if !known || !self.check_device(request.device) || self.memory.must_fail() {
+            return None;
+        }
+        let device: &DeviceObject = at(request.device);
+        let address = self.new_irp(device.stack_size.load(Ordering::Relaxed), record(true, (0, 0)))?;
+        let irp: &IRP = at(address);
+        irp.user_event.store(request.event, Ordering::Relaxed);
+        irp.user_iosb.store(request.iosb, Ordering::Relaxed);
+        let next = next_location(irp);
+        next.major_function.store(request.major, Ordering::Relaxed);
+        if !transfers {
+            return Some(address);
+        }
+        let (buffer, bytes) = request.buffer;
+        // CAST: the page's length is 32 bits, and the offset is stored as its halves.
+        next.output_length.store(bytes as u32, Ordering::Relaxed);
+        next.control_code.store(request.offset as u32, Ordering::Relaxed);
+        next.offset_high.store((request.offset >> 32) as u32, Ordering::Relaxed);
+        let flags = device.flags.load(Ordering::Relaxed);
+        let read = request.major == IRP_MJ_READ;
+        if bytes == 0 || flags & (DO_BUFFERED_IO | DO_DIRECT_IO) == 0 {
+            irp.user_buffer.store(buffer, Ordering::Relaxed);
+        } else if flags & DO_BUFFERED_IO != 0 {
+            let system = allocate(&self.memory, self, bytes, IRP_TAG, "a system buffer").ok()?;
+            if !read {
+                shim::write_bytes(system, &shim::read_bytes(buffer, bytes));
+            }
+            irp.system_buffer.store(system, Ordering::Relaxed);
+            if let Some(record) = self.io.irps.lock().get_mut(&address).filter(|_| read) {
+                record.output = request.buffer;
+            }
+        } else {
+            let mdl = self.allocate_mdl(buffer, bytes)?;
+            let operation = if read { LockOperation::Write } else { LockOperation::Read };
+            self.probe_and_lock(mdl, false, operation);
+            irp.mdl_address.store(mdl.address(), Ordering::Relaxed);
+        }
+        Some(address)
+    }
+
     /// Sends an IRP to a device: the next stack location becomes the current one, the driver's dispatch routine is
     /// called.
     ///
@@ -227,6 +295,18 @@ impl Machine {
     }
 
     fn call_native(&self, handler: &super::Handler, packet: &IRP, location: &IoStackLocation, irp: usize) -> NtStatus {
+        let major = location.major_function.load(Ordering::Relaxed);
+        if matches!(major, IRP_MJ_READ | IRP_MJ_WRITE) {
+            // A native device has neither flag: the buffer is the caller's.
+            let bytes = location.output_length.load(Ordering::Relaxed) as usize;
+            let buffer = (packet.user_buffer.load(Ordering::Relaxed), bytes);
+            let (input, output) = if major == IRP_MJ_WRITE { (buffer, (0, 0)) } else { ((0, 0), buffer) };
+            let result = handler(&IoRequest { major, code: 0, input, output });
+            packet.status.store(result, Ordering::Relaxed);
+            packet.information.store(if result >= 0 { bytes } else { 0 }, Ordering::Relaxed);
+            self.finish_irp(irp);
+            return result;
+        }
         let code = location.control_code.load(Ordering::Relaxed);
         let lengths = (
             location.input_length.load(Ordering::Relaxed) as usize,
@@ -238,7 +318,6 @@ impl Machine {
             let buffer = packet.system_buffer.load(Ordering::Relaxed);
             (buffer, buffer)
         };
-        let major = location.major_function.load(Ordering::Relaxed);
         let request = IoRequest { major, code, input: (input, lengths.0), output: (output, lengths.1) };
         let result = handler(&request);
         packet.status.store(result, Ordering::Relaxed);
@@ -328,6 +407,11 @@ impl Machine {
         }
         let event = packet.user_event.load(Ordering::Relaxed);
         if record.built {
+            if let mdl @ 1.. = packet.mdl_address.load(Ordering::Relaxed) {
+                let mdl = Mdl::of(at::<MDL>(mdl));
+                self.unlock_pages(mdl);
+                self.free_mdl(mdl);
+            }
             if buffer != 0 {
                 self.release_pool(buffer);
             }

@@ -3,13 +3,13 @@ use std::sync::atomic::Ordering;
 
 use iced_x86::code_asm::*;
 
-use super::request::ControlRequest;
+use super::request::{ControlRequest, Transfer};
 use super::{Driver, at};
 use crate::image::LoadOptions;
 use crate::image::tests::builder::DriverBuilder;
 use crate::kernel::Kernel;
 use crate::records::{KEVENT, status};
-use crate::records_io::{IRP, IRP_MJ_CREATE, IRP_MJ_INTERNAL_DEVICE_CONTROL};
+use crate::records_io::{DeviceObject, IRP, IRP_MJ_CREATE, IRP_MJ_INTERNAL_DEVICE_CONTROL, IRP_MJ_READ, IRP_MJ_WRITE};
 use crate::rules_nt::{NT_DEVICE, NT_DRIVER_ENTRY, NT_IRP, NT_UNICODE_STRING, NT_WORK_ITEM};
 use crate::{Event, shims};
 
@@ -141,6 +141,34 @@ fn a_drivers_device_answers_requests() {
     assert!(kernel.find_device("\\Device\\Test").is_none());
     assert!(kernel.drivers().is_empty());
     assert!(kernel.rules.violations().is_empty(), "{:?}", kernel.rules.violations());
+}
+
+#[test]
+fn a_transfer_has_the_buffer_that_the_device_wants() {
+    // DO_BUFFERED_IO, DO_DIRECT_IO.
+    const FLAGS: [u32; 3] = [0, 4, 0x10];
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let driver = start(&kernel, 1);
+    let device = kernel.find_device("\\Device\\Test").unwrap_or_default();
+    let data = kernel.allocate_pool_with_tag(0x200, 8, 0x7473_6554).unwrap_or_default();
+    let left = kernel.pool_outstanding().len();
+    for flags in FLAGS {
+        at::<DeviceObject>(device).flags.store(flags, Ordering::Relaxed);
+        for major in [IRP_MJ_READ, IRP_MJ_WRITE] {
+            let transfer = Transfer { major, device, buffer: (data, 8), offset: 0x1_0000_0002, ..Transfer::default() };
+            let address = kernel.build_transfer(&transfer).expect("an IRP");
+            let irp: &IRP = at(address);
+            let found = [&irp.user_buffer, &irp.system_buffer, &irp.mdl_address].map(|to| to.load(Ordering::Relaxed));
+            assert_eq!(found.map(|to| to != 0), FLAGS.map(|other| other == flags));
+            // The driver has no routine for it.
+            assert_eq!(kernel.call_device(device, address), status::INVALID_DEVICE_REQUEST);
+        }
+    }
+    assert_eq!(kernel.pool_outstanding().len(), left);
+    assert!(kernel.rules.violations().is_empty());
+    drop(driver);
+    kernel.free_pool(data, None);
 }
 
 #[test]

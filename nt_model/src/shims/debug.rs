@@ -1,6 +1,7 @@
 //! Printing, into the log and into buffers, and the debugger that is not there.
 
 use crate::debug_print;
+use crate::kernel::Machine;
 use crate::records::status::{self, NtStatus};
 use crate::routines;
 use crate::rules_nt::NT_EXCEPTION;
@@ -78,18 +79,23 @@ shims! {
         print_wide_to(buffer, count, &text)
     }
 
-    // The machine has no kernel debugger: a break point is an exception that goes unhandled.
+    // The machine has no kernel debugger: a break point is an exception that goes unhandled. Where broken rules are
+    // collected, the driver goes on behind it, as under a debugger.
     fn DbgBreakPoint(m) {
-        m.fatal(&NT_EXCEPTION, "DbgBreakPoint, and no kernel debugger is there");
+        break_point(m, "DbgBreakPoint");
     }
 
     fn DbgBreakPointWithStatus(m, status: u32) {
-        m.fatal(&NT_EXCEPTION, format!("DbgBreakPointWithStatus({status:#x}), and no kernel debugger is there"));
+        break_point(m, &format!("DbgBreakPointWithStatus({status:#x})"));
     }
 
     fn KdRefreshDebuggerNotPresent(_m) -> u8 {
         1
     }
+}
+
+fn break_point(m: &Machine, what: &str) {
+    m.rules.check(&NT_EXCEPTION, false, || format!("{what}, and no kernel debugger is there"));
 }
 
 /// As `_snprintf` does: a terminator only where there is room, -1 when the text was cut.

@@ -1,12 +1,13 @@
 //! The I/O manager.
 
-use crate::records::{UnicodeString, status, status::NtStatus};
+use crate::records::{ObjectAttributes, UnicodeString, status, status::NtStatus};
 use crate::records_io::IRP;
 use crate::routines;
 use crate::rules::Details;
 use crate::rules_nt::NT_UNICODE_STRING;
-use crate::shim::{In, Out};
+use crate::shim::{self, In, Out};
 use crate::shims;
+use crate::shims::registry::attributes;
 
 /// A name that a driver passed.
 pub(crate) fn name(m: &crate::kernel::Machine, string: In<UnicodeString>) -> String {
@@ -67,6 +68,61 @@ shims! {
 
     fn IoDetachDevice(m, target: usize) {
         m.detach_device(target);
+    }
+
+    // The buffer may be absent where its length is 0.
+    fn IoGetDeviceProperty(
+        m, device: usize, property: u32, length: u32, buffer: usize, needed: Out<u32>,
+    ) -> NtStatus {
+        let value = match m.device_property(device, property) {
+            Ok(value) => value,
+            Err(status) => return status,
+        };
+        // CAST: properties are short.
+        needed.set(value.len() as u32);
+        if value.len() > length as usize {
+            return status::BUFFER_TOO_SMALL;
+        }
+        shim::write_bytes(buffer, &value);
+        status::SUCCESS
+    }
+
+    // The machine has no file system: only devices are opened, whatever is to happen to files that are there or not.
+    fn ZwCreateFile(
+        m, handle: Out<u64>, _access: u32, object: In<ObjectAttributes>, iosb: Out<[u64; 2]>, _size: usize,
+        _attributes: u32, _share: u32, _disposition: u32, _options: u32, _ea: usize, _ea_length: u32,
+    ) -> NtStatus {
+        /// `FILE_OPENED`.
+        const OPENED: u64 = 1;
+        let (root, path) = attributes(m, object);
+        // Directories are objects of file systems, and no handle to one exists.
+        let opened = if root == 0 { m.open_file(&path) } else { Err(status::INVALID_HANDLE) };
+        match opened {
+            Ok(opened) => {
+                handle.set(opened);
+                iosb.set([0, OPENED]);
+                status::SUCCESS
+            }
+            Err(status) => status,
+        }
+    }
+
+    fn IoGetRelatedDeviceObject(m, file: usize) -> usize {
+        m.related_device_object(file)
+    }
+
+    fn IoBuildSynchronousFsdRequest(
+        m, major: u32, device: usize, buffer: usize, length: u32, offset: In<i64>, event: usize, iosb: usize,
+    ) -> usize {
+        let transfer = crate::io::Transfer {
+            major: u8::try_from(major).unwrap_or(u8::MAX),
+            device,
+            buffer: (buffer, length as usize),
+            offset: offset.get_opt().copied().unwrap_or_default(),
+            event,
+            iosb,
+        };
+        m.build_transfer(&transfer).unwrap_or(0)
     }
 
     fn IoBuildDeviceIoControlRequest(

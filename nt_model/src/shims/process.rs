@@ -1,6 +1,7 @@
 //! Threads, processes, objects, handles, and stopping the machine.
 
 use crate::callback;
+use crate::kernel::Machine;
 use crate::object::Object;
 use crate::records::{status, status::NtStatus};
 use crate::routines;
@@ -38,29 +39,15 @@ shims! {
     fn ObReferenceObjectByHandle(
         m, handle: u64, _access: u32, object_type: usize, _mode: u8, object: Out<usize>, _information: usize,
     ) -> NtStatus {
-        // The pseudo handles of the current process and thread.
-        if handle == u64::MAX - 1 {
-            let address = m.with_current_thread(Thread::address);
-            m.reference_object(address);
-            object.set(address);
-            return status::SUCCESS;
-        }
-        let Some(found) = m.reference_object_by_handle(handle) else {
-            object.set(0);
-            return status::INVALID_HANDLE;
-        };
-        let wanted = shims::data::object_type_name(object_type);
-        let matches = wanted.is_none_or(|wanted| wanted == found.kind());
-        m.rules.check(&NT_HANDLE, matches, || {
-            Details::new(format!("handle {handle:#x} is of type {}, not {}", found.kind(), wanted.unwrap_or_default()))
-                .params([handle, object_type as u64, 0])
-        });
-        if !matches {
-            m.dereference_object(found.address());
-            return status::OBJECT_TYPE_MISMATCH;
-        }
-        object.set(found.address());
-        status::SUCCESS
+        reference_by_handle(m, handle, object_type, object)
+    }
+
+    // References have no tags here: the machine has no trace of them.
+    fn ObReferenceObjectByHandleWithTag(
+        m, handle: u64, _access: u32, object_type: usize, _mode: u8, _tag: u32, object: Out<usize>,
+        _information: usize,
+    ) -> NtStatus {
+        reference_by_handle(m, handle, object_type, object)
     }
 
     fn ObfReferenceObject(m, object: usize) -> u64 {
@@ -165,11 +152,40 @@ shims! {
     }
 }
 
-fn bug_check(m: &crate::kernel::Machine, code: u32, params: [u64; 4]) {
+/// The object behind a handle, with a reference, where it is of the wanted type.
+///
+/// Source: DDI ObReferenceObjectByHandle; DDI ObReferenceObjectByHandleWithTag.
+fn reference_by_handle(m: &Machine, handle: u64, object_type: usize, object: Out<usize>) -> NtStatus {
+    // The pseudo handles of the current process and thread.
+    if handle == u64::MAX - 1 {
+        let address = m.with_current_thread(Thread::address);
+        m.reference_object(address);
+        object.set(address);
+        return status::SUCCESS;
+    }
+    let Some(found) = m.reference_object_by_handle(handle) else {
+        object.set(0);
+        return status::INVALID_HANDLE;
+    };
+    let wanted = shims::data::object_type_name(object_type);
+    let matches = wanted.is_none_or(|wanted| wanted == found.kind());
+    m.rules.check(&NT_HANDLE, matches, || {
+        Details::new(format!("handle {handle:#x} is of type {}, not {}", found.kind(), wanted.unwrap_or_default()))
+            .params([handle, object_type as u64, 0])
+    });
+    if !matches {
+        m.dereference_object(found.address());
+        return status::OBJECT_TYPE_MISMATCH;
+    }
+    object.set(found.address());
+    status::SUCCESS
+}
+
+fn bug_check(m: &Machine, code: u32, params: [u64; 4]) {
     m.bug_check(code, params)
 }
 
-impl crate::kernel::Machine {
+impl Machine {
     /// Stops the machine on a driver's request, and leaves driver code.
     ///
     /// IRQL: any.

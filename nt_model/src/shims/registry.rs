@@ -8,7 +8,7 @@ use crate::shims;
 use crate::shims::io::name;
 
 /// Name and root handle in object attributes.
-fn attributes(m: &Machine, attributes: In<ObjectAttributes>) -> (u64, String) {
+pub(crate) fn attributes(m: &Machine, attributes: In<ObjectAttributes>) -> (u64, String) {
     let attributes = *attributes.get();
     (attributes.root_directory, name(m, shims::pointer(attributes.object_name.expose_provenance())))
 }

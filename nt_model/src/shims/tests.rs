@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::callback;
+use crate::io::properties::{self, DeviceProperty};
 use crate::kernel::{Kernel, KernelConfig, Machine};
 use crate::memory::PAGE_SIZE;
 use crate::records::{AnsiString, FastMutex, KEVENT, ObjectAttributes, UnicodeString, status};
@@ -118,13 +119,118 @@ fn texts_in_buffers() {
 }
 
 #[test]
-fn a_break_point_without_a_debugger_stops_the_machine() {
+fn properties_of_a_device() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let device = [0_u64; 64];
+    let mut needed = 0_u32;
+    let mut buffer = [0xFFFF_u16; 12];
+    let bytes = size_of_val(&buffer);
+    let ask = |device: usize, property: usize, bytes: usize, buffer: &mut [u16], needed: &mut u32| {
+        status_of("IoGetDeviceProperty", [device, property, bytes, at_mut(buffer), at_mut(needed)])
+    };
+    let mut refused = |property, expected| {
+        assert_eq!(ask(at(&device), property, bytes, &mut buffer, &mut needed), expected);
+    };
+    refused(1, status::INVALID_DEVICE_REQUEST);
+    let ids = ["PCI\\A", "B"].map(str::to_owned).to_vec();
+    kernel.set_device_properties(
+        at(&device),
+        vec![DeviceProperty::Texts(properties::HARDWARE_ID, ids), DeviceProperty::Number(properties::BUS_NUMBER, 3)],
+    );
+    refused(23, status::INVALID_PARAMETER_2);
+    refused(10, status::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(ask(at(&device), 1, 8, &mut buffer, &mut needed), status::BUFFER_TOO_SMALL);
+    assert_eq!((needed, buffer[0]), (18, 0xFFFF));
+    assert_eq!(ask(at(&device), 1, bytes, &mut buffer, &mut needed), status::SUCCESS);
+    assert_eq!(String::from_utf16_lossy(&buffer[..9]), "PCI\\A\0B\0\0");
+    assert_eq!((needed, buffer[9]), (18, 0xFFFF));
+    assert_eq!(ask(at(&device), 14, 4, &mut buffer, &mut needed), status::SUCCESS);
+    assert_eq!((needed, buffer[0], buffer[1]), (4, 3, 0));
+    assert_eq!(kernel.rules.violations().len(), 0);
+}
+
+#[test]
+fn a_device_is_opened_as_a_file() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let heard = std::sync::Arc::new(AtomicUsize::new(0));
+    let hears = heard.clone();
+    assert!(kernel.register_device("\\Device\\Thing", move |request| {
+        hears.store(usize::from(request.major) << 8 | request.read_input().len(), Ordering::Relaxed);
+        if request.major == crate::records_io::IRP_MJ_READ {
+            request.write_output(&[7; 2]);
+        }
+        status::SUCCESS
+    }));
+    let mut handle = 0_u64;
+    let mut iosb = [0xFF_u64; 2];
+    let open = |name: &str, handle: &mut u64, iosb: &mut [u64; 2]| {
+        let units = wide(name);
+        let name = string(&units);
+        let attributes = ObjectAttributes {
+            length: 0x30,
+            root_directory: 0,
+            object_name: &raw const name,
+            attributes: 0x200,
+            security_descriptor: 0,
+            security_quality_of_service: 0,
+        };
+        let [handle, iosb] = [at_mut(handle), at_mut(iosb)];
+        let address =
+            Machine::with_current(|machine| machine.and_then(|machine| machine.system_routine("ZwCreateFile")));
+        let arguments = [handle, 0, at(&attributes), iosb, 0, 0, 0, 1, 0, 0, 0];
+        // CAST: the low half of the return register.
+        callback::invoke(address.unwrap_or_default(), arguments) as i32
+    };
+    assert_eq!(open("\\Device\\Nothing", &mut handle, &mut iosb), status::OBJECT_NAME_NOT_FOUND);
+    assert_eq!(open("\\Device\\Thing", &mut handle, &mut iosb), status::SUCCESS);
+    assert_eq!(iosb, [0, 1], "opened");
+    let mut file = 0_usize;
+    // CAST: 64 bits here.
+    let value = handle as usize;
+    let reference = [value, 0, 0, 0, 0x6761_7454, at_mut(&mut file), 0];
+    assert_eq!(status_of("ObReferenceObjectByHandleWithTag", reference), status::SUCCESS);
+    assert_eq!(status_of("ZwClose", [value]), status::SUCCESS);
+    let device = call("IoGetRelatedDeviceObject", [file]);
+    assert_eq!(Some(device), kernel.find_device("\\device\\thing"));
+    let mut data = *b"abc";
+    let event = crate::Event::notification(false);
+    let mut offset = 0_i64;
+    let mut send = |major: usize, data: usize, bytes: usize, iosb: &mut [u64; 2]| {
+        let (event, iosb) = (at(event.as_kevent()), at_mut(iosb));
+        let arguments = [major, device, data, bytes, at_mut(&mut offset), event, iosb];
+        let irp = call("IoBuildSynchronousFsdRequest", arguments);
+        if irp == 0 { status::INSUFFICIENT_RESOURCES } else { status_of("IofCallDriver", [device, irp]) }
+    };
+    assert_eq!(send(4, at(&data), 3, &mut iosb), status::SUCCESS);
+    assert_eq!((iosb, heard.load(Ordering::Relaxed)), ([0, 3], 0x403));
+    assert!(kernel.read_event(event.as_kevent()));
+    assert_eq!(send(3, at_mut(&mut data), 2, &mut iosb), status::SUCCESS);
+    assert_eq!((iosb, data), ([0, 2], [7, 7, b'c']));
+    assert_eq!(send(9, 0, 0, &mut iosb), status::SUCCESS);
+    assert_eq!(heard.load(Ordering::Relaxed), 0x900);
+    assert_eq!(send(5, 0, 0, &mut iosb), status::INSUFFICIENT_RESOURCES, "no function of the page");
+    assert_eq!(kernel.dereference_object(file), 0);
+    assert!(!kernel.pool_outstanding().iter().any(|leak| leak.address == file), "the file object is gone");
+    assert_eq!(kernel.rules.violations().len(), 0);
+    assert_eq!(call("IoGetRelatedDeviceObject", [file]), 0);
+    assert!(kernel.rules.was_broken(&crate::rules_nt::NT_DEVICE));
+}
+
+#[test]
+fn a_break_point_without_a_debugger_is_found_and_passed() {
     let kernel = Kernel::collecting();
     let _in = kernel.enter();
     assert_eq!(call("KdRefreshDebuggerNotPresent", []) & 0xFF, 1);
-    let entered = kernel.call_driver("DxgkDdiTest", || call("DbgBreakPoint", []));
-    assert!(entered.is_err() && kernel.rules.is_stopped());
-    assert_eq!(kernel.rules.violations()[0].rule.name, crate::rules_nt::NT_EXCEPTION.name);
+    let entered = kernel.call_driver("DxgkDdiTest", || {
+        call("DbgBreakPoint", []);
+        call("DbgBreakPointWithStatus", [7])
+    });
+    assert!(entered.is_ok() && !kernel.rules.is_stopped());
+    let found = kernel.rules.violations();
+    assert_eq!(found.iter().map(|found| found.rule.name).collect::<Vec<_>>(), [crate::rules_nt::NT_EXCEPTION.name; 2]);
+    assert!(found[1].to_string().contains("DbgBreakPointWithStatus(0x7)"), "{}", found[1]);
 }
 
 /// A shim that Windows does not export would hide a missing function of the driver's import library.

@@ -1,7 +1,7 @@
 //! Files that are copied: their place in the package, and where they go.
 
 use super::super::Findings;
-use super::super::parse::{Entry, Inf};
+use super::super::parse::{Entry, Inf, unsigned};
 use super::reach::{Reach, Use};
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub(super) fn check(inf: &Inf, reach: &Reach<'_>, found: &mut Findings) -> Vec<S
     sources(inf, found);
     for entry in inf.entries("DestinationDirs") {
         let dirid = inf.resolved(entry.value(0));
-        let number = dirid.parse::<i32>().is_ok();
+        let number = unsigned(&dirid).is_some_and(|dirid| dirid.parse::<i32>().is_ok());
         found.unless(number, "VERIF-1243", entry.line, || format!("'{dirid}' is no DIRID; write a number, such as 13"));
     }
     let copies = copies(inf, reach, found);
@@ -110,7 +110,7 @@ fn sources(inf: &Inf, found: &mut Findings) {
         found.unless(!catalog, "VERIF-1213", entry.line, || format!("{file} is a catalog; remove the line"));
         let packed = file.ends_with('_');
         found.unless(!packed, "VERIF-1231", entry.line, || format!("{file} is compressed; write the name before that"));
-        let number = disk.parse::<u32>().is_ok_and(|disk| disk > 0);
+        let number = unsigned(&disk).is_some_and(|disk| disk.parse::<u32>().is_ok_and(|disk| disk > 0));
         found.unless(number, "VERIF-1008", entry.line, || format!("the disk of {file} is '{disk}'; write its number"));
         let listed = decorated(inf, "SourceDisksNames").any(|one| inf.resolved(&one.key) == disk);
         let what = || format!("disk {disk} is not in [SourceDisksNames]; add it");

@@ -1,7 +1,7 @@
 //! Manufacturers, models, and the sections that are named, used, or neither.
 
 use super::super::Findings;
-use super::super::parse::{Entry, Inf, Section};
+use super::super::parse::{Entry, Inf, Section, unsigned};
 use super::reach::{Reach, Use};
 use super::version::is_unstamped;
 use std::collections::BTreeMap;
@@ -202,7 +202,8 @@ fn directives(reach: &Reach<'_>, found: &mut Findings) {
         found.unless(!empty, "VERIF-1005", entry.line, || format!("{} names no section; write one", entry.key));
         if is(&["FeatureScore"]) {
             let score = entry.value(0);
-            let byte = score.len() <= 2 && u8::from_str_radix(score, 16).is_ok();
+            let digits = unsigned(score).filter(|digits| digits.len() <= 2);
+            let byte = digits.is_some_and(|digits| u8::from_str_radix(digits, 16).is_ok());
             found.unless(byte, "VERIF-1245", entry.line, || format!("FeatureScore is '{score}'; write 00 to FF"));
         }
         if is(&["CopyINF"]) {

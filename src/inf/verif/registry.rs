@@ -1,7 +1,7 @@
 //! Registry values that AddReg writes.
 
 use super::super::Findings;
-use super::super::parse::{Entry, Inf};
+use super::super::parse::{Entry, Inf, unsigned};
 use super::reach::{Named, Reach, Root, Use};
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ fn data(inf: &Inf, of_type: u64, entry: &Entry, found: &mut Findings) {
     let data: Vec<_> = entry.values.iter().skip(4).map(|value| inf.resolved(value)).collect();
     let is_byte = |text: &String| {
         let digits = text.strip_prefix("0x").unwrap_or(text);
-        !digits.is_empty() && digits.len() <= 2 && u8::from_str_radix(digits, 16).is_ok()
+        unsigned(digits).is_some_and(|digits| digits.len() <= 2 && u8::from_str_radix(digits, 16).is_ok())
     };
     let name = entry.value(2);
     match of_type {

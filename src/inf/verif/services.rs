@@ -81,6 +81,8 @@ fn body(inf: &Inf, by: &Entry, is_associated: bool, targets: &[String], found: &
     let demanded = !is_display(inf) || disabled || start.is_none() || start == Some(3);
     found.unless(demanded, "VERIF-2602", line, || "a display driver's StartType is not 3; write 3".to_owned());
     let (binary, line) = inf.directive(section, "ServiceBinary");
+    // A path with spaces has quotation marks of its own, and arguments behind them.
+    let binary = binary.strip_prefix('"').and_then(|rest| rest.split('"').next()).unwrap_or(&binary);
     if binary.is_empty() {
         return;
     }

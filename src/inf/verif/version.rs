@@ -1,6 +1,6 @@
 //! `[Version]`, `[Strings]`, and the file as a whole.
 
-use super::super::parse::{Inf, date, tokens};
+use super::super::parse::{Inf, date, tokens, unsigned};
 use super::super::{Findings, lines};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,8 +35,8 @@ const DIRECTIVES: [(&str, usize); 10] = [
     ("LayoutFile", 8),
 ];
 
-pub(super) fn check(inf: &Inf, found: &mut Findings) {
-    whole(inf, found);
+pub(super) fn check(inf: &Inf, is_unicode: bool, found: &mut Findings) {
+    whole(inf, is_unicode, found);
     strings(inf, found);
     let (signature, line) = inf.directive("Version", "Signature");
     let windows = ["$Windows NT$", "$WINDOWS NT$", "$CHICAGO$"].iter().any(|it| it.eq_ignore_ascii_case(&signature));
@@ -54,8 +54,8 @@ pub(super) fn check(inf: &Inf, found: &mut Findings) {
 }
 
 /// Encoding, lines that cannot be parsed, sections that come twice.
-fn whole(inf: &Inf, found: &mut Findings) {
-    lines(inf, "VERIF-1003", "VERIF-1002", found);
+fn whole(inf: &Inf, is_unicode: bool, found: &mut Findings) {
+    lines(inf, (!is_unicode).then_some("VERIF-1003"), "VERIF-1002", found);
     let mut seen = BTreeSet::new();
     for section in &inf.sections {
         let twice = || format!("[{}] is there twice; put its lines into one", section.name);
@@ -185,7 +185,7 @@ fn driver_version(inf: &Inf, found: &mut Findings) {
     let (day, version) = (inf.resolved(entry.value(0)), inf.resolved(entry.value(1)));
     let right = date(&day).is_some();
     found.unless(right, "VERIF-1218", entry.line, || format!("the date is '{day}'; write MM/DD/YYYY"));
-    let numbers: Vec<_> = version.split('.').map(str::parse::<u16>).collect();
+    let numbers: Vec<_> = version.split('.').map(|part| unsigned(part).unwrap_or_default().parse::<u16>()).collect();
     // Chosen: up to 65535, where the directive's page has "less than 65535" and InfVerif's "between 0-65536".
     let is_zero = numbers.iter().all(|number| *number == Ok(0));
     let right = version.is_empty() || (numbers.len() == 4 && numbers.iter().all(Result::is_ok) && !is_zero);

@@ -127,7 +127,7 @@ fn pairs(stage: &Stage) -> Played {
         let options = SeededOptions { closed: false, ..SeededOptions::new(seed) };
         // One physical doorbell: each connection takes it from the other process.
         let setup = Setup::default().setting("PhysicalDoorbells", 1);
-        let setup = setup.windows(|windows| windows.clock = Clock::Seeded(options));
+        let setup = setup.windows(|windows| windows.clock = Clock::Seeded(options.clone()));
         stage.play(setup, every_pair).with_context(|| format!("schedule of seed {seed}"))?;
     }
     Ok(())

@@ -83,7 +83,7 @@ fn work(scene: &Scene) -> Played {
 }
 
 /// Plays [`work`] on a Windows that `change` makes; `what` names it in a failure.
-fn under(stage: &Stage, what: &str, change: impl FnOnce(&mut Personality)) -> Played {
+fn under(stage: &Stage, what: &str, change: impl Fn(&mut Personality)) -> Played {
     stage.play(Setup::default().windows(change), work).with_context(|| what.to_owned())
 }
 

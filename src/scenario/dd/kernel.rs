@@ -239,7 +239,7 @@ pub(super) fn short_work(stage: &Stage) -> Played {
     let options = SeededOptions { closed: false, ..SeededOptions::new(stage.seed()) };
     let setup = Setup::default().setting("EngineShare", 50).windows(|windows| {
         windows.processors = 1;
-        windows.clock = Clock::Seeded(options);
+        windows.clock = Clock::Seeded(options.clone());
     });
     stage.play(setup, |scene| {
         let rig = Rig::open(scene, "client")?;

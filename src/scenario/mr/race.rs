@@ -63,7 +63,7 @@ fn race(scene: &Scene, dice: &mut Dice, rounds: u64, looks_again: bool) -> Playe
 fn seeded(setup: Setup, seed: u64) -> Setup {
     // Between its calls the client is outside the machine.
     let options = SeededOptions { closed: false, ..SeededOptions::new(seed) };
-    setup.windows(|personality| personality.clock = Clock::Seeded(options))
+    setup.windows(|personality| personality.clock = Clock::Seeded(options.clone()))
 }
 
 pub(super) fn begins(stage: &Stage) -> Played {

@@ -78,7 +78,7 @@ pub(super) fn levels(stage: &Stage) -> Played {
     // One thread at a time: whoever waited for another one at a raised level would wait for ever.
     for seed in 0..4 {
         let options = SeededOptions { closed: false, ..SeededOptions::new(stage.seed().wrapping_mul(1000) + seed) };
-        let setup = Setup::default().windows(|personality| personality.clock = Clock::Seeded(options));
+        let setup = Setup::default().windows(|personality| personality.clock = Clock::Seeded(options.clone()));
         let played = stage.play(setup, |scene| exercise(scene, &Rig::open(scene, "client")?, 3));
         played.with_context(|| format!("schedule of seed {seed}"))?;
     }

@@ -122,7 +122,7 @@ pub(super) fn destroy_races_open(stage: &Stage) -> Played {
         let seed = stage.seed().wrapping_mul(1000) + seed;
         // Between their calls the threads are outside the machine, where the next call comes from.
         let options = SeededOptions { closed: false, ..SeededOptions::new(seed) };
-        let setup = Setup::default().windows(|windows| windows.clock = Clock::Seeded(options));
+        let setup = Setup::default().windows(|windows| windows.clock = Clock::Seeded(options.clone()));
         let played = stage.play(setup, |scene| {
             let pair = Pair::new(scene)?;
             (0..8).try_for_each(|round| pair.race(scene, round))

@@ -19,7 +19,7 @@ pub(super) fn one_by_one(stage: &Stage) -> Played {
     let setup = || {
         let gate = Gate::default();
         of_this_play.replace(gate.clone());
-        stubborn().resets(2).windows(|windows| windows.gates.reset = Some(gate))
+        stubborn().resets(2).windows(|windows| windows.gates.reset = Some(gate.clone()))
     };
     in_time(stage, setup, |scene, watch| {
         let (hangs, ended) = (client(scene, "hangs")?, client(scene, "ends")?);

@@ -99,7 +99,10 @@ pub(super) fn sizes(stage: &Stage) -> Played {
 
 /// Payloads that are not there, that this driver knows, that are shorter and longer, and of other types.
 pub(super) fn payloads(stage: &Stage) -> Played {
-    stage.play(Setup::default().with_driver(notes), |scene| {
+    // The engine stays in its buffer: between two turns there is no context that runs. No timeout comes of it.
+    let setup = Setup::default().with_driver(notes).setting("PreemptInBuffers", 0);
+    let setup = setup.windows(|windows| windows.tdr.delay = 300 * SECOND);
+    stage.play(setup, |scene| {
         let kernel = if stage.rung() == 0 { FP_QUEUE_KERNEL_MODE } else { 0 };
         let open = |name: &str| -> anyhow::Result<_> {
             let rig = Rig::open(scene, name)?;

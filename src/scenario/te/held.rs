@@ -220,7 +220,7 @@ fn packet(stage: &Stage, behind: &[Encoded]) -> Played {
     let setup = || {
         let gate = Gate::default();
         of_this_play.replace(gate.clone());
-        remote(stubborn().resets(1)).windows(|windows| windows.gates.reset = Some(gate)).with_driver(hears)
+        remote(stubborn().resets(1)).windows(|windows| windows.gates.reset = Some(gate.clone())).with_driver(hears)
     };
     in_time(stage, setup, |scene, _| {
         let gate = of_this_play.borrow().clone();

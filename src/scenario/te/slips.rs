@@ -35,8 +35,8 @@ fn play(stage: &Stage, pages: bool) -> Played {
         submit.open(true);
         of_this_play.replace((submit.clone(), restart.clone()));
         stubborn().resets(2).with_driver(cannot_reset_queues).windows(|windows| {
-            windows.gates.submit = Some(submit);
-            windows.gates.restart = Some(restart);
+            windows.gates.submit = Some(submit.clone());
+            windows.gates.restart = Some(restart.clone());
         })
     };
     in_time(stage, setup, |scene, watch| {

@@ -1,12 +1,15 @@
 //! Handles, allocations, resources, fences.
 
 use crate::scenario::db::{Room, raw};
-use crate::scenario::raw::ALL;
+use crate::scenario::raw::{ALL, Attributes};
 use crate::scenario::{Denied, Played, Raw, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use gpu_wire::private::{AllocationData, MAGIC, allocation_kind};
 use std::time::Duration;
-use wddm_abi::ntstatus::{STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_SUCCESS};
+use wddm_abi::ntstatus::{
+    STATUS_ACCESS_DENIED, STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY,
+    STATUS_OBJECT_NAME_COLLISION, STATUS_OBJECT_NAME_NOT_FOUND, STATUS_OBJECT_TYPE_MISMATCH, STATUS_SUCCESS,
+};
 use wddm_abi::{
     D3DDDI_ALLOCATIONINFO2, D3DDDI_OPENALLOCATIONINFO2, D3DDDI_SYNCHRONIZATIONOBJECT_TYPE, D3DKMT_CREATEALLOCATION,
     D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYALLOCATION2, D3DKMT_HANDLE, D3DKMT_OPENRESOURCEFROMNTHANDLE,
@@ -225,5 +228,83 @@ pub(super) fn typeless(stage: &Stage) -> Played {
             same("an object of no type", (kind, status), (kind, STATUS_INVALID_PARAMETER))?;
         }
         Ok(())
+    })
+}
+
+/// `OBJ_CASE_INSENSITIVE`.
+const ANY_CASE: u32 = 0x40;
+
+/// A shared object that is made again and again, and how it is opened by its name.
+struct Nameable<'a> {
+    raw: &'a Raw,
+    handle: D3DKMT_HANDLE,
+    open: fn(&Raw, u32, Attributes) -> Result<HANDLE, Denied>,
+    open_other_kind: fn(&Raw, u32, Attributes) -> Result<HANDLE, Denied>,
+}
+
+impl Nameable<'_> {
+    /// What names do, of fences as of resources. `used` uses an NT handle of the other process.
+    fn played(&self, other: &Raw, name: &str, used: &dyn Fn(HANDLE) -> Played) -> Played {
+        let Self { raw, handle, open, open_other_kind } = *self;
+        let named = Attributes::named(name);
+        same("a name that nothing has", open(other, ALL, named), Err(Denied(STATUS_OBJECT_NAME_NOT_FOUND)))?;
+        let first = raw.share_as(handle, ALL, named).context("share")?;
+        let again = raw.share_as(handle, ALL, named);
+        same("the name a second time", again, Err(Denied(STATUS_OBJECT_NAME_COLLISION)))?;
+        same("without a name", open(other, ALL, Attributes::none()), Err(Denied(STATUS_INVALID_PARAMETER)))?;
+        let short = Attributes { length: 40, ..named };
+        same("a record of another size", open(other, ALL, short), Err(Denied(STATUS_INVALID_PARAMETER)))?;
+        same("without any right", open(other, 0, named), Err(Denied(STATUS_ACCESS_DENIED)))?;
+        same("as another kind", open_other_kind(other, ALL, named), Err(Denied(STATUS_OBJECT_TYPE_MISMATCH)))?;
+        let capitals = name.to_uppercase();
+        let wrong = Attributes::named(&capitals);
+        same("in capitals", open(other, ALL, wrong), Err(Denied(STATUS_OBJECT_NAME_NOT_FOUND)))?;
+        let second = open(other, ALL, Attributes { flags: ANY_CASE, ..wrong }).context("in any case")?;
+        // The name lives as long as an NT handle, of whichever process.
+        raw.close(first);
+        let third = open(other, ALL, named).context("by the second handle's name")?;
+        used(third)?;
+        other.close(second);
+        other.close(third);
+        same("behind the last handle", open(other, ALL, named), Err(Denied(STATUS_OBJECT_NAME_NOT_FOUND)))?;
+        // What was opened lives on, and can be shared by that name again.
+        let last = raw.share_as(handle, ALL, named).context("the same name again")?;
+        used(open(other, ALL, named).context("open again")?)?;
+        raw.close(last);
+        Ok(())
+    }
+}
+
+pub(super) fn named(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let (raw, other) = (raw(scene)?, raw(scene)?);
+        let (device, others) = (raw.device()?, other.device()?);
+        let resource = resource(&raw, device, shared).context("resource")?;
+        let sizes = [RUNTIME.len(), 2 * PRIVATE];
+        let open = |handle| same("open", open(&other, others, handle, sizes, true), STATUS_SUCCESS);
+        Nameable {
+            raw: &raw,
+            handle: resource.resource,
+            open: Raw::resource_by_name,
+            open_other_kind: Raw::fence_by_name,
+        }
+        .played(&other, "a resource", &open)?;
+        let monitored = raw.monitored_fence(device, 3, true).context("monitored fence")?;
+        let open = |handle| -> Played {
+            let fence = other.open_monitored_fence(others, handle).context("open the monitored fence")?;
+            same("its value", other.load(fence.cpu)?, 3)
+        };
+        let fence =
+            |handle| Nameable { raw: &raw, handle, open: Raw::fence_by_name, open_other_kind: Raw::resource_by_name };
+        fence(monitored.handle).played(&other, "a monitored fence", &open)?;
+        if !scene.adapter().caps().context("caps")?.has_native_fences() {
+            return Ok(());
+        }
+        let native = raw.shared_native_fence(device, 5).context("native fence")?;
+        let open = |handle| -> Played {
+            let fence = other.open_native_fence(others, handle).context("open the native fence")?;
+            same("its value", other.load(fence.cpu)?, 5)
+        };
+        fence(native.handle).played(&other, "a native fence", &open)
     })
 }

@@ -4,13 +4,14 @@ use super::program::say_driver;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use portable_cases::System as _;
+use portable_cases::arguments::{setting, write_json};
 use portable_cases::demo::Picture;
 use portable_cases::demo::parts::{Told, part};
 use portable_cases::demo::play::{Accounts, Moment, play};
 use portable_cases::escape::{self, EscapeCounters, EscapeStart};
 use portable_cases::machine::Machine;
 use portable_cases::windows::actor::{Actor, Lines, rehearsal, rehearse};
-use portable_cases::windows::{Windows, setting, user_mode_driver};
+use portable_cases::windows::{Windows, user_mode_driver};
 use serde::Serialize;
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -37,10 +38,10 @@ pub struct Arguments {
     /// What the driver has under its registry key, where that is not the default. With PreemptInBuffers=0 process A
     /// hangs its engine, which Windows then resets; without it nothing hangs, and A ends its command buffer itself
     #[arg(long = "setting", value_name = "NAME=NUMBER", value_parser = setting)]
-    settings: Vec<(String, u32)>,
+    pub settings: Vec<(String, u32)>,
     /// Write the counts to this file
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    pub json: Option<PathBuf>,
     /// Start the two processes and hand a handle from one to the other, without any adapter
     #[arg(long, hide = true)]
     rehearse: bool,
@@ -148,7 +149,7 @@ pub fn run(arguments: &Arguments, machine: &Machine) -> Result<bool> {
     }
     show(&report);
     if let Some(path) = &arguments.json {
-        std::fs::write(path, serde_json::to_vec_pretty(&report)?)?;
+        write_json(path, &report)?;
     }
     Ok(report.picture_right && report.complaints.is_empty())
 }

@@ -16,6 +16,7 @@ mod program {
     use super::{demo, scenario, tdr};
     use anyhow::{Context, Result};
     use clap::{Args, Parser, Subcommand};
+    use portable_cases::arguments::{can_write, each_once, write_json};
     use portable_cases::escape::{self, EscapeCounters, EscapeStart};
     use portable_cases::machine::Machine;
     use portable_cases::windows::{ACT, Windows, d3d, user_mode_driver};
@@ -123,13 +124,22 @@ mod program {
             Command::Scenario(scenario) => scenario.list,
             Command::Tdr(tdr) => tdr.list,
         };
+        let (json, settings) = match &arguments.command {
+            Command::Machine(ask) => (&ask.json, &[][..]),
+            Command::Demo(demo) => (&demo.json, &demo.settings[..]),
+            Command::Scenario(scenario) => (&scenario.json, &scenario.settings[..]),
+            Command::Tdr(tdr) => (&tdr.json, &tdr.settings[..]),
+            Command::Part(_) | Command::Act(_) | Command::Direct3D(_) => (&None, &[][..]),
+        };
+        each_once(settings).map_err(anyhow::Error::msg)?;
+        can_write(json.as_deref())?;
         if !lists {
             print!("{machine}");
         }
         match arguments.command {
             Command::Machine(ask) => {
-                if let Some(path) = ask.json {
-                    std::fs::write(path, serde_json::to_vec_pretty(&machine)?)?;
+                if let Some(path) = &ask.json {
+                    write_json(path, &machine)?;
                 }
                 let is_there = machine.missing().is_none();
                 if is_there {

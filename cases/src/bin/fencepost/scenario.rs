@@ -3,10 +3,11 @@
 use super::program::say_driver;
 use anyhow::{Result, bail};
 use clap::Args;
+use portable_cases::arguments::{list, setting, write_json};
 use portable_cases::escape::EscapeStart;
 use portable_cases::machine::Machine;
 use portable_cases::submission::{CASES, Case, find};
-use portable_cases::windows::{Windows, setting, user_mode_driver};
+use portable_cases::windows::{Windows, user_mode_driver};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -25,10 +26,10 @@ pub struct Arguments {
     /// What the driver has under its registry key, where that is not the default. A case that needs another value
     /// is skipped, and says so
     #[arg(long = "setting", value_name = "NAME=NUMBER", value_parser = setting)]
-    settings: Vec<(String, u32)>,
+    pub settings: Vec<(String, u32)>,
     /// Write the results to this file
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    pub json: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -65,8 +66,9 @@ fn chosen(name: Option<&str>) -> Result<Vec<&'static Case>> {
 pub fn run(arguments: Arguments, machine: &Machine) -> Result<bool> {
     let cases = chosen(arguments.name.as_deref())?;
     if arguments.list {
-        for Case { id, title, source, .. } in cases {
-            println!("{id} {title}\n      {source}");
+        for Case { id, title, source, rung, needs, .. } in cases {
+            let needs = needs.map_or(String::new(), |(name, value)| format!(", with {name}={value}"));
+            list(&format!("{id} {title}\n      from rung {rung} on{needs}; {source}"));
         }
         return Ok(true);
     }
@@ -96,7 +98,7 @@ pub fn run(arguments: Arguments, machine: &Machine) -> Result<bool> {
     let held = results.iter().all(|verdict| verdict.status != "FAIL");
     if let Some(path) = &arguments.json {
         let report = Report { schema: 1, mode: "windows", rung, results };
-        std::fs::write(path, serde_json::to_vec_pretty(&report)?)?;
+        write_json(path, &report)?;
     }
     Ok(held)
 }

@@ -3,10 +3,11 @@
 use super::program::say_driver;
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use portable_cases::arguments::{list, setting, write_json};
 use portable_cases::escape::EscapeStart;
 use portable_cases::jobs::{JOBS, Job, REQUIREMENT, TooBusy, find};
 use portable_cases::machine::Machine;
-use portable_cases::windows::{Windows, setting, user_mode_driver};
+use portable_cases::windows::{Windows, user_mode_driver};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,10 +34,10 @@ pub struct Arguments {
     /// What the driver has under its registry key, where that is not the default. A job that needs another value is
     /// skipped, and says so
     #[arg(long = "setting", value_name = "NAME=NUMBER", value_parser = setting)]
-    settings: Vec<(String, u32)>,
+    pub settings: Vec<(String, u32)>,
     /// Write the results to this file
     #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    pub json: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -88,13 +89,13 @@ pub fn run(arguments: Arguments, machine: &Machine) -> Result<bool> {
         Some(name) => vec![find(name).with_context(|| format!("no job is called '{name}'; --list shows them"))?],
         None => JOBS.iter().collect(),
     };
-    println!("{REQUIREMENT}");
+    list(REQUIREMENT);
     if arguments.list {
         for Job { id, name, criterion, source, kit, published, portable } in jobs {
             let part = portable.map_or("over the model alone", |_| "portable");
-            println!("{id:14}{name} ({part})\n      {criterion}\n      {source}");
-            portable.err().iter().for_each(|why| println!("      over the model alone: {why}"));
-            kit.iter().for_each(|name| println!("      kit: {name}"));
+            list(&format!("{id:14}{name} ({part})\n      {criterion}\n      {source}"));
+            portable.err().iter().for_each(|why| list(&format!("      over the model alone: {why}")));
+            kit.iter().for_each(|name| list(&format!("      kit: {name}")));
             println!("      published: {published}");
         }
         return Ok(true);
@@ -126,7 +127,7 @@ pub fn run(arguments: Arguments, machine: &Machine) -> Result<bool> {
         let (requirement, settings) = (REQUIREMENT, settings.into_iter().collect());
         let tdr_delay = arguments.tdr_delay;
         let report = Report { schema: 1, mode: "windows", requirement, rung, tdr_delay, settings, results };
-        std::fs::write(path, serde_json::to_vec_pretty(&report)?)?;
+        write_json(path, &report)?;
     }
     Ok(held)
 }

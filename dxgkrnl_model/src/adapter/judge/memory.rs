@@ -1,5 +1,6 @@
 //! Judgements of page tables, segments, and where fences and doorbells lie.
 
+use nt_model::Rule;
 use wddm_abi::{
     DXGK_MAX_DOORBELL_SIZE_BYTES, DXGK_MAX_PAGE_TABLE_LEVEL_COUNT, DXGK_PAGE_TABLE_LEVEL_DESC, DXGK_PAGETABLEUPDATEMODE,
 };
@@ -7,6 +8,9 @@ use wddm_abi::{
 use super::Verdict;
 use crate::adapter::caps::{Caps, Mmu, Segment};
 use crate::rules::caps as rule;
+
+/// Most bytes of a page table in system memory that the model makes.
+const MOST_TABLE_BYTES: u32 = 1 << 20;
 
 /// The tables of each level, in words.
 fn tables(mmu: &Mmu) -> String {
@@ -16,6 +20,26 @@ fn tables(mmu: &Mmu) -> String {
         format!("level {index}: {bits} bits, {bytes} bytes in segment {own}, the paging process's in {paging}")
     };
     mmu.levels.iter().enumerate().map(level).collect::<Vec<_>>().join("; ")
+}
+
+/// Returns whether the model has page tables for a driver that breaks this rule: in system memory under another number
+/// than 0, and of several pages there, which follow each other then.
+pub(super) fn has_tables_all_the_same(caps: &Caps, broken: &Rule) -> bool {
+    let mut levels = caps.mmu.iter().flat_map(|mmu| &mmu.levels);
+    if std::ptr::eq(broken, &rule::MMU_TABLE_SEGMENT) {
+        levels.all(|level| {
+            let is_local = |id| caps.segment(id).is_some_and(|segment| !segment.is_aperture());
+            let is_memory = |id| caps.is_system_memory(id) || is_local(id);
+            is_memory(level.PageTableSegmentId) && is_memory(level.PagingProcessPageTableSegmentId)
+        })
+    } else if std::ptr::eq(broken, &rule::MMU_TABLE_SIZE) {
+        levels.all(|level| {
+            let bytes = level.PageTableSizeInBytes;
+            bytes != 0 && bytes.is_multiple_of(4096) && bytes <= MOST_TABLE_BYTES
+        })
+    } else {
+        false
+    }
 }
 
 pub(super) fn judge_mmu(caps: &Caps, mmu: &Mmu) -> Vec<Verdict> {
@@ -30,13 +54,14 @@ pub(super) fn judge_mmu(caps: &Caps, mmu: &Mmu) -> Vec<Verdict> {
     let mut segments = true;
     let mut directories_local = false;
     for (index, level) in mmu.levels.iter().enumerate() {
-        let in_system = level.PageTableSegmentId == 0 || level.PagingProcessPageTableSegmentId == 0;
+        let in_system = [level.PageTableSegmentId, level.PagingProcessPageTableSegmentId];
+        let in_system = in_system.into_iter().any(|id| caps.is_system_memory(id));
         let fixed = !resizable_root(index);
         sizes &= level.PageTableSizeInBytes.is_multiple_of(4096);
         sizes &= !fixed || level.PageTableSizeInBytes != 0;
         sizes &= !(in_system && fixed) || level.PageTableSizeInBytes == 4096;
         segments &= is_memory(level.PageTableSegmentId) && is_memory(level.PagingProcessPageTableSegmentId);
-        directories_local |= index > 0 && level.PageTableSegmentId != 0;
+        directories_local |= index > 0 && !caps.is_system_memory(level.PageTableSegmentId);
     }
     let mode = mmu.update_mode();
     let known = matches!(

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use nt_model::{CacheType, PageKind, PageTraits};
 use wddm_abi::{
     D3DKMT_HANDLE, DXGK_ALLOCATIONINFO, DXGK_OPENALLOCATIONINFO, DXGKARG_CREATEALLOCATION, DXGKARG_OPENALLOCATION,
-    NTSTATUS, ntstatus,
+    DXGKDDI_INTERFACE_VERSION_WDDM3_0, NTSTATUS, ntstatus,
 };
 
 use super::{Allocation, OpenAllocation, OpenResource, Place, Placement, Resource, destroy_in_driver};
@@ -155,7 +155,8 @@ fn accept(
     });
     let flags = *info.FlagsWddm2();
     let reachable = |bit: u32| {
-        caps.segment(bit + 1).is_some_and(|segment| segment.is_aperture() || segment.is_cpu_visible())
+        caps.is_system_memory(bit + 1)
+            || caps.segment(bit + 1).is_some_and(|segment| segment.is_aperture() || segment.is_cpu_visible())
             || caps.segment(bit + 1).is_some_and(|segment| segment.descriptor.Flags.SupportsCpuHostAperture())
     };
     rules.check(&ALLOC_CPU_VISIBLE, !flags.CpuVisible() || bits(set).any(reachable), || {
@@ -166,13 +167,16 @@ fn accept(
         && (!flags.Cached() || flags.CpuVisible())
         && (!flags.MapApertureCpuVisible() || aperture2);
     rules.check(&ALLOC_FLAGS, consistent, || format!("{flags:?}"));
-    rules.check(&ALLOC_OUTPUT, info.Flags2.Value != poison::WORD, || "Flags2 was not written".to_owned());
+    // The member is there for drivers of 3.0 and later.
+    if adapter.table().Version >= DXGKDDI_INTERFACE_VERSION_WDDM3_0 {
+        rules.check(&ALLOC_OUTPUT, info.Flags2.Value != poison::WORD, || "Flags2 was not written".to_owned());
+    }
     if info.Size == 0 {
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     let size = (info.Size as u64).checked_next_multiple_of(PAGE).ok_or(ntstatus::STATUS_NO_MEMORY)?;
-    let mut segments = preferred;
-    segments.extend(bits(set).map(|bit| bit + 1).filter(|id| !segments.contains(id)).collect::<Vec<_>>());
+    let named: Vec<_> = preferred.into_iter().chain(bits(set).map(|bit| bit + 1)).collect();
+    let segments = placed(caps, &named);
     let kernel = adapter.kernel();
     // CAST: a page count.
     let pages = (size / PAGE) as usize;
@@ -202,6 +206,22 @@ fn accept(
         private: private.to_vec(),
         users: AtomicU32::new(0),
     }))
+}
+
+/// Where an allocation may be, best first. System memory that a driver names by a number of its own is reached by the
+/// aperture.
+///
+/// Source: article gpu-segments, "System Memory Segments".
+fn placed(caps: &Caps, named: &[u32]) -> Vec<u32> {
+    let aperture = caps.segments.iter().find(|segment| segment.is_aperture()).map(|segment| segment.id);
+    let mut segments = Vec::new();
+    for id in named {
+        let id = if caps.is_system_memory(*id) { aperture.unwrap_or(*id) } else { *id };
+        if !segments.contains(&id) {
+            segments.push(id);
+        }
+    }
+    segments
 }
 
 /// Segments of a preference, best first: five of five bits each, with a direction bit behind.

@@ -10,7 +10,7 @@ use wddm_abi::DXGK_PAGETABLEUPDATEMODE;
 use super::{AddressSpace, Content, Source, entries};
 use crate::adapter::Adapter;
 use crate::memory::Manager;
-use crate::memory::page_table::{PageTables, Purpose, TableMemory, Update};
+use crate::memory::page_table::{PageTables, Purpose, Update};
 use crate::memory::paging::{Op, Pager, PagingError};
 use crate::memory::residency::entries_of;
 use crate::memory::va::{PAGE, Use};
@@ -123,7 +123,6 @@ fn overwrite(manager: &Manager, tables: &PageTables) -> Vec<Seen> {
         // A root of two levels has the size that the driver gave it.
         let is_resizable = mmu.levels.len() == 2 && level == 1;
         let bytes = mmu.levels.get(level).map_or(0, |level| level.PageTableSizeInBytes as usize);
-        let bytes = if matches!(memory, TableMemory::System(_)) { bytes.min(PAGE as usize) } else { bytes };
         let address = memory.kernel_address();
         if address != 0 && !is_resizable {
             crate::raw::copy_to(address, &vec![poison::BYTE; bytes]);
