@@ -39,7 +39,7 @@ use crate::driver::LoadedDriver;
 use crate::features::{FeatureState, Features};
 use crate::fence::monitored::FenceState;
 use crate::fence::native::FenceOnAdapter;
-use crate::handle::{self, KernelHandle};
+use crate::handle::{KernelHandle, KernelObject};
 use crate::hw_context::HwContext;
 use crate::interrupt::Interrupts;
 use crate::memory::VidMm;
@@ -115,7 +115,7 @@ pub struct Adapter {
     driver: Arc<LoadedDriver>,
     config: AdapterConfig,
     /// `DXGKRNL_INTERFACE.DeviceHandle`, fresh at each start.
-    handle: Lock<Option<KernelHandle>>,
+    handle: Lock<Option<KernelHandle<Adapter>>>,
     /// What `DxgkDdiAddDevice` returned.
     context: AtomicUsize,
     /// Fresh at each start.
@@ -157,6 +157,10 @@ impl fmt::Debug for Adapter {
             .field("state", &self.state())
             .finish_non_exhaustive()
     }
+}
+
+impl KernelObject for Adapter {
+    const KIND: &'static str = "adapter";
 }
 
 impl Adapter {
@@ -269,7 +273,7 @@ impl Adapter {
         self.handle.lock().as_ref().map_or(core::ptr::null_mut(), KernelHandle::raw)
     }
 
-    pub(crate) fn set_handle(&self, new: Option<KernelHandle>) {
+    pub(crate) fn set_handle(&self, new: Option<KernelHandle<Self>>) {
         let old = std::mem::replace(&mut *self.handle.lock(), new);
         drop(old);
     }
@@ -604,7 +608,7 @@ impl Adapter {
     /// Binds the device handle to this adapter.
     pub(crate) fn bind_handle(self: &Arc<Self>) -> HANDLE {
         let new = KernelHandle::reserve();
-        new.bind(handle::KernelObject::Adapter(Arc::downgrade(self)));
+        new.bind(self);
         let raw = new.raw();
         self.set_handle(Some(new));
         raw

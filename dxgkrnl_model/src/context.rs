@@ -1,7 +1,6 @@
 //! Contexts of packet nodes, and the system context.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nt_model::sched::Ticks;
 use wddm_abi::{
@@ -12,7 +11,7 @@ use wddm_abi::{
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::{Device, DeviceState, judge_creation};
-use crate::handle::{KernelHandle, KernelObject};
+use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::hw_queue::STANDSTILL;
 use crate::memory::companion::Update;
 use crate::memory::page_table::Described;
@@ -29,8 +28,8 @@ use crate::vidsch::command::Commands;
 pub(crate) struct Context {
     device: Arc<Device>,
     node: u32,
-    handle: KernelHandle,
-    driver: AtomicUsize,
+    handle: KernelHandle<Context>,
+    driver: DriverHandle,
     private_size: u32,
     companion_node: u32,
     /// Whether it is another context's companion, in the space of companions.
@@ -38,6 +37,10 @@ pub(crate) struct Context {
     /// As clients have set it.
     priority: Lock<Priority>,
     commands: Commands,
+}
+
+impl KernelObject for Context {
+    const KIND: &'static str = "context";
 }
 
 impl Context {
@@ -96,14 +99,14 @@ impl Context {
             device: device.clone(),
             node: place.0,
             handle,
-            driver: AtomicUsize::new(made.driver),
+            driver: DriverHandle::of_number(made.driver),
             private_size: made.private_size,
             companion_node: made.companion_node,
             is_companion,
             priority: Lock::new(Rank::Log, Priority::default()),
             commands: Commands::new(),
         });
-        context.handle.bind(KernelObject::Context(Arc::downgrade(&context)));
+        context.handle.bind(&context);
         Ok(context)
     }
 
@@ -161,7 +164,7 @@ impl Context {
 
     /// The driver's handle, as a number; 0 once it is destroyed.
     pub(crate) fn driver_handle(&self) -> usize {
-        self.driver.load(Ordering::Acquire)
+        self.driver.number()
     }
 
     /// Whether it has this handle, in Dxgkrnl's numbers or in the driver's.
@@ -222,7 +225,7 @@ impl Context {
         }
         for submission in dropped {
             let mut arguments = DXGKARG_CANCELCOMMAND::zeroed();
-            arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+            arguments.hContext = self.driver.raw();
             arguments.DmaBufferSize = submission.size;
             arguments.DmaBufferSubmissionEndOffset = submission.size;
             arguments.pDmaBufferPrivateData = submission.private.as_ptr().cast_mut().cast();
@@ -255,10 +258,7 @@ impl Context {
         self.device.process().forget_companion(self.driver_handle());
         let adapter = self.device.adapter();
         adapter.scheduler.retire_context(adapter, self);
-        let driver = self.driver.swap(0, Ordering::AcqRel);
-        if driver == 0 {
-            return None;
-        }
+        let driver = self.driver.take()?;
         self.device.forget_context(self);
         Some(driver)
     }
@@ -282,9 +282,9 @@ pub(crate) struct Made {
 ///
 /// # Errors
 /// What the driver returned.
-pub(crate) fn create_in_driver(
+pub(crate) fn create_in_driver<T>(
     device: &Arc<Device>,
-    handle: &KernelHandle,
+    handle: &KernelHandle<T>,
     place: (u32, u32),
     private: &mut [u8],
     mut flags: DXGK_CREATECONTEXTFLAGS,
@@ -305,7 +305,7 @@ pub(crate) fn create_in_driver(
         // CAST: limited by the thunk.
         arguments.PrivateDriverDataSize = private.len() as u32;
     }
-    let owner = core::ptr::with_exposed_provenance_mut(device.driver_handle());
+    let owner = crate::handle::of_driver(device.driver_handle());
     let pointer = &raw mut arguments;
     let status = ddi::status(call_ddi!(adapter, DxgkDdiCreateContext(owner, pointer)));
     let listed = [ntstatus::STATUS_NO_MEMORY, ntstatus::STATUS_GRAPHICS_DRIVER_MISMATCH];
@@ -324,7 +324,7 @@ const GDI_ALLOCATIONS: u32 = 256;
 
 /// Calls `DxgkDdiDestroyContext` and judges its status. `driver`: the driver's handle, as a number.
 pub(crate) fn destroy_in_driver(adapter: &Adapter, driver: usize) {
-    let handle = core::ptr::with_exposed_provenance_mut(driver);
+    let handle = crate::handle::of_driver(driver);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyContext(handle)));
     judge_destroy(adapter, "DxgkDdiDestroyContext", status);
 }

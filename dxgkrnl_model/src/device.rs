@@ -20,7 +20,7 @@ use crate::ddi::{self, call_ddi};
 use crate::fence::Wait;
 use crate::fence::monitored::MonitoredFence;
 use crate::fence::native::{FenceOnAdapter, LocalFence, NativeFence};
-use crate::handle::{KernelHandle, KernelObject};
+use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::hw_context::HwContext;
 use crate::hw_queue::{self, end_of_wait};
 use crate::memory::allocation::OpenAllocation;
@@ -65,8 +65,8 @@ impl DeviceState {
 #[derive(Debug)]
 pub(crate) struct Device {
     process: Arc<ProcessAdapter>,
-    handle: KernelHandle,
-    driver: AtomicUsize,
+    handle: KernelHandle<Device>,
+    driver: DriverHandle,
     /// The driver's handle that it had when it was destroyed.
     had: AtomicUsize,
     state: AtomicI32,
@@ -117,6 +117,10 @@ impl PageFault {
     }
 }
 
+impl KernelObject for Device {
+    const KIND: &'static str = "device";
+}
+
 impl Device {
     /// Makes a device of a process.
     ///
@@ -159,7 +163,7 @@ impl Device {
         let device = Arc::new(Self {
             process: process.clone(),
             handle: KernelHandle::reserve(),
-            driver: AtomicUsize::new(0),
+            driver: DriverHandle::none(),
             had: AtomicUsize::new(0),
             state: AtomicI32::new(DeviceState::Active as i32),
             failed: AtomicBool::new(false),
@@ -175,11 +179,11 @@ impl Device {
             users: Naming::new(),
             changed: Signal::new(),
         });
-        device.handle.bind(KernelObject::Device(Arc::downgrade(&device)));
+        device.handle.bind(&device);
         let mut arguments = DXGKARG_CREATEDEVICE::zeroed();
         arguments.hDevice = device.handle.raw();
         arguments.Flags_mut().set_SystemDevice(system);
-        arguments.hKmdProcess = core::ptr::with_exposed_provenance_mut(process.driver_handle());
+        arguments.hKmdProcess = crate::handle::of_driver(process.driver_handle());
         let (context, pointer) = (adapter.context(), &raw mut arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiCreateDevice(context, pointer)));
         judge_creation(adapter, "DxgkDdiCreateDevice", status, &[ntstatus::STATUS_NO_MEMORY])?;
@@ -187,7 +191,7 @@ impl Device {
         adapter.rules().check(&OBJECT_HANDLE, !made.is_null() && made != device.handle.raw(), || {
             "DxgkDdiCreateDevice stored no hDevice".to_owned()
         });
-        device.driver.store(made.expose_provenance(), Ordering::Release);
+        device.driver.set(made);
         Ok(device)
     }
 
@@ -201,7 +205,7 @@ impl Device {
 
     /// The driver's handle, as a number.
     pub(crate) fn driver_handle(&self) -> usize {
-        self.driver.load(Ordering::Acquire)
+        self.driver.number()
     }
 
     /// The driver's handle, or the one that it had before it was destroyed.
@@ -455,13 +459,10 @@ impl Device {
 
     /// `DxgkDdiDestroyDevice`. A second call does nothing.
     pub(crate) fn destroy(&self) {
-        let driver = self.driver.swap(0, Ordering::AcqRel);
-        if driver == 0 {
-            return;
-        }
+        let Some(driver) = self.driver.take() else { return };
         self.had.store(driver, Ordering::Release);
         self.abandon_waits();
-        let handle = core::ptr::with_exposed_provenance_mut(driver);
+        let handle = crate::handle::of_driver(driver);
         let status = ddi::status(call_ddi!(self.adapter(), DxgkDdiDestroyDevice(handle)));
         judge_destroy(self.adapter(), "DxgkDdiDestroyDevice", status);
     }

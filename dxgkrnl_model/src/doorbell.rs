@@ -23,7 +23,7 @@ mod pages;
 mod rings;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nt_model::sched::YieldPoint;
 use nt_model::{PAGE_SIZE, PageKind, Rights, UserMapping};
@@ -34,7 +34,7 @@ use wddm_abi::{
 
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
-use crate::handle::{KernelHandle, KernelObject};
+use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::hw_queue::HwQueue;
 use crate::memory::allocation::OpenAllocation;
 use crate::personality::RingHandle;
@@ -82,8 +82,8 @@ impl Drop for Rotation<'_> {
 #[derive(Debug)]
 pub(crate) struct Doorbell {
     queue: Arc<HwQueue>,
-    handle: KernelHandle,
-    driver: AtomicUsize,
+    handle: KernelHandle<Doorbell>,
+    driver: DriverHandle,
     /// Private data as user mode gave them.
     private: Vec<u8>,
     /// Whether the device has been without power since it was connected last.
@@ -128,6 +128,10 @@ pub(crate) struct Addresses {
     pub(crate) last_queued: usize,
 }
 
+impl KernelObject for Doorbell {
+    const KIND: &'static str = "doorbell";
+}
+
 impl Doorbell {
     /// Makes a doorbell, disconnected.
     ///
@@ -164,7 +168,7 @@ impl Doorbell {
         let doorbell = Arc::new(Self {
             queue: queue.clone(),
             handle,
-            driver: AtomicUsize::new(made.unwrap_or(0)),
+            driver: DriverHandle::of_number(made.unwrap_or(0)),
             private,
             had_no_power: AtomicBool::new(false),
             closing: AtomicBool::new(false),
@@ -184,7 +188,7 @@ impl Doorbell {
             doorbell.unexpose();
             return Err(status);
         }
-        doorbell.handle.bind(KernelObject::Doorbell(Arc::downgrade(&doorbell)));
+        doorbell.handle.bind(&doorbell);
         queue.add_doorbell(&doorbell);
         Ok(doorbell)
     }
@@ -195,7 +199,7 @@ impl Doorbell {
 
     /// The driver's handle, as a number; 0 once it is destroyed.
     pub(crate) fn driver_handle(&self) -> usize {
-        self.driver.load(Ordering::Acquire)
+        self.driver.number()
     }
 
     pub(crate) fn is_alive(&self) -> bool {
@@ -264,7 +268,7 @@ impl Doorbell {
         adapter.power.wake_node(adapter, self.queue.context().node());
         let generation = self.state.lock().generation;
         let mut arguments = DXGKARG_CONNECTDOORBELL::zeroed();
-        arguments.hDoorbell = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        arguments.hDoorbell = self.driver.raw();
         arguments.Flags.set_RequireSecondaryAddress(self.secondary.is_some());
         arguments.Status = D3DDDI_DOORBELLSTATUS(poison::WORD.cast_signed());
         let pointer = &raw mut arguments;
@@ -322,7 +326,7 @@ impl Doorbell {
         let private = self.private.clone();
         let mut request = Request { ring, control, secondary: self.secondary.is_some(), resize: false, private };
         let driver = create_in_driver(&self.queue, &mut request, &self.handle)?;
-        self.driver.store(driver, Ordering::Release);
+        self.driver.set(crate::handle::of_driver(driver));
         Ok(())
     }
 
@@ -448,7 +452,7 @@ impl Doorbell {
     fn disconnect_in_driver(&self) {
         let adapter = self.queue.adapter();
         let mut arguments = DXGKARG_DISCONNECTDOORBELL::zeroed();
-        arguments.hDoorbell = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        arguments.hDoorbell = self.driver.raw();
         let pointer = &raw mut arguments;
         let returned = ddi::status(call_ddi!(adapter, DxgkDdiDisconnectDoorbell(pointer)));
         must_succeed(adapter, "DxgkDdiDisconnectDoorbell", returned);
@@ -480,7 +484,7 @@ impl Doorbell {
         let _named = self.queue.name().ok_or(ntstatus::STATUS_INVALID_PARAMETER)?;
         let adapter = self.queue.adapter();
         let mut arguments = DXGKARG_NOTIFYWORKSUBMISSION::zeroed();
-        arguments.hHwQueue = core::ptr::with_exposed_provenance_mut(self.queue.driver_handle());
+        arguments.hHwQueue = crate::handle::of_driver(self.queue.driver_handle());
         let pointer = &raw mut arguments;
         let status = ddi::status(call_ddi!(adapter, DxgkDdiNotifyWorkSubmission(pointer)));
         must_succeed(adapter, "DxgkDdiNotifyWorkSubmission", status);
@@ -505,13 +509,12 @@ impl Doorbell {
         let _serial = self.serial.exclusive(adapter.kernel());
         // Before the handle goes: the driver's callback finds one or the other.
         self.going.store(true, Ordering::Release);
-        let driver = self.driver.swap(0, Ordering::AcqRel);
-        if driver == 0 {
+        let Some(driver) = self.driver.take() else {
             self.going.store(false, Ordering::Release);
             return;
-        }
+        };
         let mut arguments = DXGKARG_DESTROYDOORBELL::zeroed();
-        arguments.hDoorbell = core::ptr::with_exposed_provenance_mut(driver);
+        arguments.hDoorbell = crate::handle::of_driver(driver);
         let pointer = &raw mut arguments;
         let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyDoorbell(pointer)));
         self.going.store(false, Ordering::Release);
@@ -544,7 +547,11 @@ impl Doorbell {
     }
 }
 
-fn create_in_driver(queue: &HwQueue, request: &mut Request, handle: &KernelHandle) -> Result<usize, NTSTATUS> {
+fn create_in_driver(
+    queue: &HwQueue,
+    request: &mut Request,
+    handle: &KernelHandle<Doorbell>,
+) -> Result<usize, NTSTATUS> {
     let adapter = queue.adapter();
     let named = |open: &Arc<OpenAllocation>| {
         let number = match adapter.personality().ring_handle {
@@ -554,7 +561,7 @@ fn create_in_driver(queue: &HwQueue, request: &mut Request, handle: &KernelHandl
         core::ptr::with_exposed_provenance_mut(number)
     };
     let mut arguments = DXGKARG_CREATEDOORBELL::zeroed();
-    arguments.hHwQueue = core::ptr::with_exposed_provenance_mut(queue.driver_handle());
+    arguments.hHwQueue = crate::handle::of_driver(queue.driver_handle());
     arguments.hDoorbell = handle.raw();
     if !request.private.is_empty() {
         // CAST: at most 16 bytes.

@@ -6,7 +6,7 @@
 
 mod suspension;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use wddm_abi::{
@@ -20,7 +20,7 @@ use crate::adapter::Adapter;
 use crate::alive::make_room;
 use crate::ddi::{self, call_ddi};
 use crate::device::Device;
-use crate::handle::{KernelHandle, KernelObject};
+use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::hw_queue::HwQueue;
 use crate::priority::Priority;
 use crate::process::judge_destroy;
@@ -34,8 +34,8 @@ use crate::vidsch::judge_resume;
 pub(crate) struct HwContext {
     device: Arc<Device>,
     node: u32,
-    handle: KernelHandle,
-    driver: AtomicUsize,
+    handle: KernelHandle<HwContext>,
+    driver: DriverHandle,
     /// Whether `DxgkDdiCreateContext` made it.
     is_context: bool,
     /// Most bytes of private data that the driver takes with a submission; `None`: `DxgkDdiCreateHwContext` made the
@@ -72,6 +72,10 @@ pub(crate) enum Way {
     CreateHwContext,
 }
 
+impl KernelObject for HwContext {
+    const KIND: &'static str = "hardware context";
+}
+
 impl HwContext {
     /// Makes a context.
     ///
@@ -101,7 +105,7 @@ impl HwContext {
             device: device.clone(),
             node,
             handle,
-            driver: AtomicUsize::new(driver),
+            driver: DriverHandle::of_number(driver),
             is_context: matches!(way, Way::CreateContext(_)),
             private_size,
             companion_node,
@@ -117,7 +121,7 @@ impl HwContext {
             ran: AtomicBool::new(false),
         });
         logs.made(node, Some(&context));
-        context.handle.bind(KernelObject::HwContext(Arc::downgrade(&context)));
+        context.handle.bind(&context);
         device.process().admit(device, context.driver_handle(), || device.add_hw_context(&context));
         // Judged there; a context that the driver would not schedule so is made all the same.
         let _ = context.set_properties(|_| ());
@@ -172,7 +176,7 @@ impl HwContext {
     pub(crate) fn set_properties(&self, change: impl FnOnce(&mut DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES)) -> NTSTATUS {
         let adapter = self.device.adapter();
         let mut arguments = DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES::zeroed();
-        arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        arguments.hContext = self.driver.raw();
         self.priority().store(&mut arguments);
         arguments.quantum = 400_000;
         arguments.gracePeriodSamePriority = 100_000;
@@ -194,7 +198,7 @@ impl HwContext {
 
     /// The driver's handle, as a number; 0 once it is destroyed.
     pub(crate) fn driver_handle(&self) -> usize {
-        self.driver.load(Ordering::Acquire)
+        self.driver.number()
     }
 
     /// Returns whether `DxgkDdiCreateContext` made the context, as opposed to `DxgkDdiCreateHwContext`.
@@ -301,15 +305,12 @@ impl HwContext {
             crate::recovery::await_suspension(adapter, self);
             ending = self.ending.exclusive(adapter.kernel());
         }
-        let driver = self.driver.swap(0, Ordering::AcqRel);
-        if driver == 0 {
-            return;
-        }
+        let Some(driver) = self.driver.take() else { return };
         self.commands.drop_all();
         if self.is_context {
             crate::context::destroy_in_driver(adapter, driver);
         } else {
-            let handle = core::ptr::with_exposed_provenance_mut(driver);
+            let handle = crate::handle::of_driver(driver);
             let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyHwContext(handle)));
             judge_destroy(adapter, "DxgkDdiDestroyHwContext", status);
         }
@@ -324,7 +325,7 @@ impl HwContext {
 /// What the driver returned.
 fn create_in_driver(
     device: &Arc<Device>,
-    handle: &KernelHandle,
+    handle: &KernelHandle<HwContext>,
     place: (u32, u32),
     private: &mut [u8],
 ) -> Result<usize, NTSTATUS> {
@@ -340,7 +341,7 @@ fn create_in_driver(
         // CAST: limited by the thunk.
         arguments.PrivateDriverDataSize = private.len() as u32;
     }
-    let owner = core::ptr::with_exposed_provenance_mut(device.driver_handle());
+    let owner = crate::handle::of_driver(device.driver_handle());
     let pointer = &raw mut arguments;
     let status = ddi::status(call_ddi!(adapter, DxgkDdiCreateHwContext(owner, pointer)));
     if !status.is_success() {
@@ -351,7 +352,7 @@ fn create_in_driver(
     Ok(made)
 }
 
-pub(crate) fn judge_handle(adapter: &Adapter, ddi: &str, made: usize, ours: &KernelHandle) {
+pub(crate) fn judge_handle<T>(adapter: &Adapter, ddi: &str, made: usize, ours: &KernelHandle<T>) {
     let fine = made != 0 && made as u64 != ours.value();
     adapter.rules().check(&OBJECT_HANDLE, fine, || format!("{ddi} left {made:#x}"));
 }

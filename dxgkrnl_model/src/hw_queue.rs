@@ -11,7 +11,7 @@
 mod doorbells;
 mod standstill;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use nt_model::Machine;
@@ -31,7 +31,7 @@ use crate::fence::monitored::{self, MonitoredFence};
 use crate::fence::native::{LocalFence, PRIVATE_SIZE, Request};
 use crate::fence::{AnyFence, Target, Wait, wait_for};
 use crate::fence_log::FenceLog;
-use crate::handle::{HandleType, KernelHandle, KernelObject};
+use crate::handle::{DriverHandle, HandleType, KernelHandle, KernelObject};
 use crate::hw_context::{HwContext, judge_handle};
 use crate::personality::{KernelProgress, PacketCap, ProgressFenceHandle, ProgressOpened};
 use crate::process::{ProcessInner, UserObject, judge_destroy};
@@ -88,8 +88,8 @@ struct Flight {
 #[derive(Debug)]
 pub(crate) struct HwQueue {
     context: Arc<HwContext>,
-    handle: KernelHandle,
-    driver: AtomicUsize,
+    handle: KernelHandle<HwQueue>,
+    driver: DriverHandle,
     /// The thread that destroys the queue: a second one waits until the first is done, and does nothing.
     ending: Gate,
     /// Calls that name the queue to the driver.
@@ -126,6 +126,10 @@ const ENDS: Ticks = 30;
 /// Until when an end that begins now waits for work, however much progress that makes.
 pub(crate) fn end_of_wait(adapter: &Adapter) -> Ticks {
     adapter.kernel().now() + ENDS * adapter.personality().tdr.delay
+}
+
+impl KernelObject for HwQueue {
+    const KIND: &'static str = "hardware queue";
 }
 
 impl HwQueue {
@@ -214,7 +218,7 @@ impl HwQueue {
                 record.name_fence(ProgressFenceHandle::At48, other);
             }
         }
-        let owner = core::ptr::with_exposed_provenance_mut(context.driver_handle());
+        let owner = crate::handle::of_driver(context.driver_handle());
         let pointer = (&raw mut record).cast::<DXGKARG_CREATEHWQUEUE>();
         let status = ddi::status(call_ddi!(adapter, DxgkDdiCreateHwQueue(owner, pointer)));
         if !status.is_success() {
@@ -225,7 +229,7 @@ impl HwQueue {
         let queue = Arc::new(Self {
             context: context.clone(),
             handle,
-            driver: AtomicUsize::new(made.expose_provenance()),
+            driver: DriverHandle::new(made),
             ending: Gate::new(),
             naming: Naming::new(),
             users: Naming::new(),
@@ -243,7 +247,7 @@ impl HwQueue {
             is_untold: AtomicBool::new(false),
             process: Arc::downgrade(process),
         });
-        queue.handle.bind(KernelObject::HwQueue(Arc::downgrade(&queue)));
+        queue.handle.bind(&queue);
         context.add_queue(&queue);
         adapter.scheduler.add_queue(&queue);
         if let Progress::Native(fence) = &queue.progress
@@ -272,7 +276,7 @@ impl HwQueue {
 
     /// The driver's handle, as a number; 0 once it is destroyed.
     pub(crate) fn driver_handle(&self) -> usize {
-        self.driver.load(Ordering::Acquire)
+        self.driver.number()
     }
 
     /// Whether the driver has not been told to destroy it.
@@ -414,7 +418,7 @@ impl HwQueue {
         }
         let Some(named) = self.name() else { return };
         let mut arguments = DXGKARG_SUBMITCOMMANDTOHWQUEUE::zeroed();
-        arguments.hHwQueue = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        arguments.hHwQueue = self.driver.raw();
         arguments.HwQueueProgressFenceId = submission.progress;
         arguments.DmaBufferVirtualAddress = submission.address;
         arguments.DmaBufferSize = submission.size;
@@ -540,15 +544,15 @@ impl HwQueue {
 
     fn destroy_in_driver(&self) {
         // Until the driver has returned, interrupts may name the queue: the handle is forgotten afterwards.
-        let driver = self.driver.load(Ordering::Acquire);
+        let driver = self.driver.number();
         if driver == 0 {
             return;
         }
-        let handle = core::ptr::with_exposed_provenance_mut(driver);
+        let handle = crate::handle::of_driver(driver);
         let adapter = self.adapter();
         self.naming.close(adapter.kernel());
         let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyHwQueue(handle)));
-        self.driver.store(0, Ordering::Release);
+        self.driver.clear();
         judge_destroy(adapter, "DxgkDdiDestroyHwQueue", status);
     }
 }

@@ -97,7 +97,7 @@ pub(crate) fn callback<R, const N: usize>(
     arguments: [u64; N],
     run: impl FnOnce(&Arc<Adapter>) -> R,
 ) -> Result<R, NTSTATUS> {
-    let Some(adapter) = handle::adapter(device_handle) else {
+    let Some(adapter) = handle::object::<Adapter>(device_handle) else {
         report_handle(device_handle, routine);
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     };

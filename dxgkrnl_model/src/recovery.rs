@@ -524,6 +524,7 @@ pub(crate) mod callbacks {
     use wddm_abi::{DXGKARGCB_INVALIDATEHWCONTEXT, NTSTATUS, ntstatus};
 
     use crate::handle;
+    use crate::hw_context::HwContext;
     use crate::interface::{callback, record, routines};
     use crate::rules::interface::CB_OBJECT;
 
@@ -538,7 +539,7 @@ pub(crate) mod callbacks {
         fn DxgkCbInvalidateHwContext(_machine, args: In<[u8; size_of::<DXGKARGCB_INVALIDATEHWCONTEXT>()]>) -> NTSTATUS {
             let arguments: DXGKARGCB_INVALIDATEHWCONTEXT = record(args);
             let status = callback(arguments.hAdapter, &INVALIDATE, [args.address() as u64], |adapter| {
-                let context = handle::hw_context(arguments.hHwContext).filter(|context| context.is_alive());
+                let context = handle::object::<HwContext>(arguments.hHwContext).filter(|context| context.is_alive());
                 adapter.rules().check(&CB_OBJECT, context.is_some(), || {
                     format!("DxgkCbInvalidateHwContext got {}", handle::describe(arguments.hHwContext))
                 });

@@ -249,7 +249,7 @@ impl Adapter {
         let Some(system) = self.scheduler.system_context() else { return };
         let mut flags = DXGK_CREATECONTEXTFLAGS::zeroed();
         flags.set_GdiContext(true);
-        let handle = KernelHandle::reserve();
+        let handle = KernelHandle::<context::Context>::reserve();
         let place = (self.known_caps().paging_node(), 0);
         if let Ok(made) = context::create_in_driver(system.device(), &handle, place, &mut [], flags) {
             context::destroy_in_driver(self, made.driver);

@@ -9,6 +9,7 @@ use wddm_abi::{DXGKARGCB_DISCONNECTDOORBELL, NTSTATUS, ntstatus};
 use super::{ABORT, Doorbell, RETRY};
 use crate::adapter::Adapter;
 use crate::handle;
+use crate::hw_queue::HwQueue;
 use crate::interface::{callback_of, record, routines};
 use crate::rules::interface::CB_DISCONNECT;
 
@@ -25,7 +26,7 @@ shims! {
         // A doorbell that is being destroyed is not found any more, and the driver cannot know that until
         // DxgkDdiDestroyDoorbell has returned. Asked before and behind the search: the destruction may end before
         // it, or begin during it.
-        let is_going = || handle::doorbell(arguments.hDoorbell).is_some_and(|doorbell| doorbell.is_going());
+        let is_going = || handle::object::<Doorbell>(arguments.hDoorbell).is_some_and(|doorbell| doorbell.is_going());
         let gone_before = is_going() || waited_for_destruction(machine, &arguments);
         let found = find(machine, &arguments);
         let going = gone_before || is_going();
@@ -53,7 +54,7 @@ shims! {
 /// late, by the time of two rotations, so that a destruction, with the rotation in front of it, may begin meanwhile.
 /// Returns whether there was one to wait for.
 fn waited_for_destruction(machine: &nt_model::Machine, arguments: &DXGKARGCB_DISCONNECTDOORBELL) -> bool {
-    let Some(doorbell) = handle::doorbell(arguments.hDoorbell) else { return false };
+    let Some(doorbell) = handle::object::<Doorbell>(arguments.hDoorbell) else { return false };
     let adapter = doorbell.queue().adapter();
     if !adapter.personality().destroys_locked {
         return false;
@@ -70,7 +71,7 @@ fn find(
     arguments: &DXGKARGCB_DISCONNECTDOORBELL,
 ) -> Option<(Arc<Adapter>, Arc<Doorbell>)> {
     let reading = crate::os::shared_of(machine)?.personality().handles.disconnect_doorbell;
-    let ours = reading.takes_dxgkrnl().then(|| handle::doorbell(arguments.hDoorbell)).flatten();
+    let ours = reading.takes_dxgkrnl().then(|| handle::object::<Doorbell>(arguments.hDoorbell)).flatten();
     let found = ours.filter(|doorbell| doorbell.is_alive()).or_else(|| {
         let shared = reading.takes_driver().then(|| crate::os::shared_of(machine)).flatten()?;
         let queues = shared.adapters().into_iter().flat_map(|adapter| adapter.scheduler.queues());
@@ -78,8 +79,8 @@ fn find(
         queues.flat_map(|queue| queue.doorbells()).find(|doorbell| doorbell.driver_handle() == number)
     })?;
     let queue = found.queue();
-    let by_ours =
-        reading.takes_dxgkrnl() && handle::hw_queue(arguments.hHwQueue).is_some_and(|named| Arc::ptr_eq(&named, queue));
+    let by_ours = reading.takes_dxgkrnl()
+        && handle::object::<HwQueue>(arguments.hHwQueue).is_some_and(|named| Arc::ptr_eq(&named, queue));
     let by_theirs = reading.takes_driver() && queue.driver_handle() == arguments.hHwQueue.expose_provenance();
     (by_ours || by_theirs).then(|| (queue.adapter().clone(), found.clone()))
 }

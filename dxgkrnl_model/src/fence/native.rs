@@ -19,7 +19,7 @@ mod cross;
 mod local;
 mod part;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use nt_model::Machine;
@@ -30,7 +30,7 @@ use super::monitored::FenceState;
 use super::storage::{Pages, Sharing, Slot};
 use crate::adapter::Adapter;
 use crate::ddi;
-use crate::handle::KernelHandle;
+use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::personality::Personality;
 use crate::rules::fence::{NF_DESTROY, NF_HANDLE, NF_WRITE_AFTER};
 use crate::sync::{Gate, Lock, Rank, Signal};
@@ -105,6 +105,10 @@ pub(crate) struct NativeFence {
     making: Gate,
 }
 
+impl KernelObject for FenceOnAdapter {
+    const KIND: &'static str = "native fence";
+}
+
 /// What one driver knows of a fence.
 #[derive(Debug)]
 pub(crate) struct FenceOnAdapter {
@@ -113,8 +117,8 @@ pub(crate) struct FenceOnAdapter {
     slot: Slot,
     /// Devices that have it open, and NT handles; `None` once it is destroyed.
     opens: Lock<Option<u32>>,
-    handle: KernelHandle,
-    driver: AtomicUsize,
+    handle: KernelHandle<FenceOnAdapter>,
+    driver: DriverHandle,
     /// The monitored value that the driver was last told.
     pub(super) monitored: AtomicU64,
     /// It is being destroyed: no update begins any more.
@@ -352,7 +356,7 @@ impl NativeFence {
     }
 }
 
-fn judge_handle(adapter: &Adapter, ddi: &str, made: usize, ours: &KernelHandle) {
+fn judge_handle<T>(adapter: &Adapter, ddi: &str, made: usize, ours: &KernelHandle<T>) {
     let fine = made != 0 && made as u64 != ours.value();
     adapter.rules().check(&NF_HANDLE, fine, || format!("{ddi} left {made:#x}"));
 }

@@ -111,7 +111,7 @@ impl Buffer {
     pub(super) fn offer(&self, queue: &HwQueue) -> NTSTATUS {
         let adapter = queue.adapter();
         let mut arguments = DXGKARG_SETNATIVEFENCELOGBUFFER::zeroed();
-        arguments.hHwQueue = core::ptr::with_exposed_provenance_mut(queue.driver_handle());
+        arguments.hHwQueue = crate::handle::of_driver(queue.driver_handle());
         arguments.NumberOfEntries = self.entries;
         arguments.LogBufferCpuVa = core::ptr::with_exposed_provenance_mut(self.address());
         arguments.LogBufferGpuVa = self.gpu;
@@ -178,7 +178,7 @@ impl Buffer {
 pub(super) fn take_away(queue: &HwQueue, address: usize) -> Result<(), NTSTATUS> {
     let adapter = queue.adapter();
     let mut arguments = DXGKARG_SETNATIVEFENCELOGBUFFER::zeroed();
-    arguments.hHwQueue = core::ptr::with_exposed_provenance_mut(queue.driver_handle());
+    arguments.hHwQueue = crate::handle::of_driver(queue.driver_handle());
     arguments.LogBufferCpuVa = core::ptr::with_exposed_provenance_mut(address);
     let pointer = &raw const arguments;
     let status = ddi::status(call_ddi!(adapter, DxgkDdiSetNativeFenceLogBuffer(pointer)));

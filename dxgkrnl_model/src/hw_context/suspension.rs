@@ -175,7 +175,7 @@ impl HwContext {
         };
         let adapter = self.device.adapter();
         let mut arguments = DXGKARG_SUSPENDCONTEXT::zeroed();
-        arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        arguments.hContext = crate::handle::of_driver(self.driver_handle());
         arguments.contextSuspendFence = fence;
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSuspendContext(miniport, pointer)));
@@ -211,7 +211,7 @@ impl HwContext {
         }
         let adapter = self.device.adapter();
         let mut arguments = DXGKARG_RESUMECONTEXT::zeroed();
-        arguments.hContext = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+        arguments.hContext = crate::handle::of_driver(self.driver_handle());
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiResumeContext(miniport, pointer)));
         judge_resume(adapter, "DxgkDdiResumeContext", status);

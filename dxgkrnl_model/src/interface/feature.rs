@@ -55,7 +55,7 @@ pub(super) fn interface(adapter: &Adapter) -> DXGK_FEATURE_INTERFACE {
 
 /// The adapter behind what a driver passes for `hAdapter`.
 fn adapter_of(machine: &nt_model::Machine, handle: HANDLE) -> Option<Arc<Adapter>> {
-    handle::adapter(handle).or_else(|| {
+    handle::object::<Adapter>(handle).or_else(|| {
         let shared = crate::os::shared_of(machine)?;
         shared.adapters().into_iter().find(|adapter| adapter.context() == handle && !handle.is_null())
     })
@@ -66,13 +66,13 @@ shims! {
     table INTERFACE;
 
     fn InterfaceReference(_machine, context: usize) {
-        if let Some(adapter) = handle::adapter(raw(context as u64)) {
+        if let Some(adapter) = handle::object::<Adapter>(raw(context as u64)) {
             adapter.resources.interface_references.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     fn InterfaceDereference(_machine, context: usize) {
-        if let Some(adapter) = handle::adapter(raw(context as u64)) {
+        if let Some(adapter) = handle::object::<Adapter>(raw(context as u64)) {
             adapter.resources.interface_references.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -16,6 +16,7 @@ use super::{callback, callback_of, record, routines, store_record};
 use crate::adapter::Adapter;
 use crate::handle::{self, raw};
 use crate::memory::allocation::OpenAllocation;
+use crate::process::ProcessAdapter;
 use crate::rules::interface::CB_OBJECT;
 
 routines! {
@@ -111,7 +112,7 @@ shims! {
         let arguments = [adapter as u64, args.address() as u64];
         let status = callback(raw(adapter as u64), &RESERVE, arguments, |adapter: &Arc<Adapter>| {
             let mut arguments: DXGKARGCB_RESERVEGPUVIRTUALADDRESSRANGE = record(args);
-            let process = handle::process(arguments.hDxgkProcess);
+            let process = handle::object::<ProcessAdapter>(arguments.hDxgkProcess);
             adapter.rules().check(&CB_OBJECT, process.is_some(), || {
                 format!("hDxgkProcess is {}", handle::describe(arguments.hDxgkProcess))
             });

@@ -21,6 +21,7 @@ use crate::handle;
 use crate::hw_context::{Acknowledgement, HwContext};
 use crate::hw_queue::HwQueue;
 use crate::personality::{Departure, HandleReading};
+use crate::process::ProcessAdapter;
 use crate::recovery::packet::note_reported;
 use crate::recovery::steps::Reason;
 use crate::rules::interrupt as rule;
@@ -369,7 +370,7 @@ fn queue_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA)
 
 /// The queue behind a handle of either side.
 fn find_queue(adapter: &Adapter, named: HANDLE, reading: HandleReading) -> Option<Arc<HwQueue>> {
-    let ours = reading.takes_dxgkrnl().then(|| handle::hw_queue(named)).flatten();
+    let ours = reading.takes_dxgkrnl().then(|| handle::object::<HwQueue>(named)).flatten();
     ours.or_else(|| {
         let queues = reading.takes_driver().then(|| adapter.scheduler.queues())?;
         queues.into_iter().find(|queue| queue.driver_handle() == named.expose_provenance())
@@ -378,8 +379,11 @@ fn find_queue(adapter: &Adapter, named: HANDLE, reading: HandleReading) -> Optio
 
 /// The hardware context behind a handle of either side.
 fn find_context(adapter: &Adapter, named: HANDLE, reading: HandleReading) -> Option<Arc<HwContext>> {
-    let ours =
-        reading.takes_dxgkrnl().then(|| handle::hw_context(named)).flatten().filter(|context| context.is_alive());
+    let ours = reading
+        .takes_dxgkrnl()
+        .then(|| handle::object::<HwContext>(named))
+        .flatten()
+        .filter(|context| context.is_alive());
     ours.or_else(|| {
         let contexts = reading.takes_driver().then(|| adapter.hw_contexts())?;
         contexts.into_iter().find(|context| context.driver_handle() == named.expose_provenance())
@@ -387,7 +391,7 @@ fn find_context(adapter: &Adapter, named: HANDLE, reading: HandleReading) -> Opt
 }
 
 fn find_process_context(adapter: &Adapter, named: HANDLE, reading: HandleReading, node: u32) -> Option<Arc<HwContext>> {
-    let ours = reading.takes_dxgkrnl().then(|| handle::process(named)).flatten();
+    let ours = reading.takes_dxgkrnl().then(|| handle::object::<ProcessAdapter>(named)).flatten();
     let number = named.expose_provenance();
     let belongs = |context: &Arc<HwContext>| {
         let process = context.device().process();
@@ -433,7 +437,7 @@ fn named_fences(count: u32, array: *const HANDLE, adapter: &Adapter) -> (Vec<Arc
     };
     let mut wrong = None;
     let found = handles.into_iter().filter_map(|named| {
-        let fence = handle::fence(named)
+        let fence = handle::object::<FenceOnAdapter>(named)
             .filter(|fence| core::ptr::eq(Arc::as_ptr(fence.adapter()), adapter) && fence.is_alive());
         if fence.is_none() {
             wrong.get_or_insert_with(|| handle::describe(named));

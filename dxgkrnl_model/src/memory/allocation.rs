@@ -23,6 +23,7 @@ use super::va::PAGE;
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::Device;
+use crate::handle::DriverHandle;
 use crate::process::{ProcessInner, judge_destroy};
 use crate::sync::Lock;
 pub(crate) use create::{Request, create, open, preferred_segments};
@@ -56,7 +57,7 @@ pub(crate) struct Placement {
 #[derive(Debug)]
 pub(crate) struct Allocation {
     adapter: Arc<Adapter>,
-    driver: AtomicUsize,
+    driver: DriverHandle,
     /// The driver does not know it.
     is_standard: bool,
     /// Bytes, a multiple of the page size.
@@ -82,7 +83,7 @@ pub(crate) struct Allocation {
 /// Allocations that belong together.
 #[derive(Debug)]
 pub(crate) struct Resource {
-    driver: AtomicUsize,
+    driver: DriverHandle,
     pub(crate) runtime: Vec<u8>,
     pub(crate) private: Vec<u8>,
     /// It was made to be shared by NT handles.
@@ -160,7 +161,7 @@ impl OpenResource {
 
     /// The driver's handle, as a number.
     pub(crate) fn driver_handle(&self) -> usize {
-        self.resource.driver.load(Ordering::Acquire)
+        self.resource.driver.number()
     }
 
     /// The handle of an allocation.
@@ -276,7 +277,7 @@ impl OpenAllocation {
         // CAST: two at most.
         arguments.NumAllocations = handles.len() as u32;
         arguments.pOpenHandleList = handles.as_ptr();
-        let owner = core::ptr::with_exposed_provenance_mut(self.device.last_driver_handle());
+        let owner = crate::handle::of_driver(self.device.last_driver_handle());
         let pointer = &raw const arguments;
         let status = ddi::status(call_ddi!(adapter, DxgkDdiCloseAllocation(owner, pointer)));
         judge_batch(adapter, "DxgkDdiCloseAllocation", status);
@@ -389,7 +390,7 @@ impl OpenAllocation {
 impl Allocation {
     /// The driver's handle, as a number.
     pub(crate) fn driver_handle(&self) -> usize {
-        self.driver.load(Ordering::Acquire)
+        self.driver.number()
     }
 
     /// Returns whether the driver does not know it.
@@ -441,10 +442,7 @@ impl Allocation {
         if self.is_standard {
             return self.adapter.kernel().free_pages(&self.backing);
         }
-        let driver = self.driver.swap(0, Ordering::AcqRel);
-        if driver == 0 {
-            return;
-        }
+        let Some(driver) = self.driver.take() else { return };
         let last = self.resource.as_ref().filter(|resource| {
             let mut allocations = resource.allocations.lock();
             allocations.retain(|other| !Arc::ptr_eq(other, self));
@@ -463,7 +461,7 @@ fn destroy_in_driver(adapter: &Arc<Adapter>, driver: usize, resource: Option<&Re
     arguments.NumAllocations = handles.len() as u32;
     arguments.pAllocationList = handles.as_ptr();
     if let Some(resource) = resource {
-        arguments.hResource = core::ptr::with_exposed_provenance_mut(resource.driver.load(Ordering::Acquire));
+        arguments.hResource = resource.driver.raw();
         arguments.Flags.set_DestroyResource(true);
     }
     let (context, pointer) = (adapter.context(), &raw const arguments);

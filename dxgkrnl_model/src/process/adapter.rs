@@ -1,7 +1,7 @@
 //! A process's part on one adapter: what the driver knows of it.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use wddm_abi::{DXGKARG_CREATEPROCESS, NTSTATUS, ntstatus};
@@ -14,7 +14,7 @@ use crate::ddi::{self, call_ddi};
 use crate::device::Device;
 use crate::doorbell::DoorbellPages;
 use crate::fence::shown::FenceStorage;
-use crate::handle::{KernelHandle, KernelObject};
+use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::memory::companion::Privileged;
 use crate::memory::page_table::Purpose;
 use crate::memory::paging::PagingError;
@@ -30,8 +30,8 @@ pub(crate) struct ProcessAdapter {
     process: Weak<ProcessInner>,
     /// The number of that Windows process; of the paging process 0.
     number: u64,
-    handle: KernelHandle,
-    driver: AtomicUsize,
+    handle: KernelHandle<ProcessAdapter>,
+    driver: DriverHandle,
     space: AddressSpace,
     devices: Lock<Vec<Arc<Device>>>,
     /// The privileged address space, once page tables were updated in order with work: a [`Privileged`], which has
@@ -44,6 +44,10 @@ pub(crate) struct ProcessAdapter {
     is_left: AtomicBool,
 }
 
+impl KernelObject for ProcessAdapter {
+    const KIND: &'static str = "process";
+}
+
 impl ProcessAdapter {
     fn new(adapter: &Arc<Adapter>, process: Option<&Arc<ProcessInner>>, caps: &Caps) -> Arc<Self> {
         let owner = if process.is_some() { Owner::Process } else { Owner::Paging };
@@ -52,7 +56,7 @@ impl ProcessAdapter {
             process: process.map(Arc::downgrade).unwrap_or_default(),
             number: process.map_or(0, |process| process.nt().id()),
             handle: KernelHandle::reserve(),
-            driver: AtomicUsize::new(0),
+            driver: DriverHandle::none(),
             space: AddressSpace::new(caps, adapter.personality().pte_address, owner),
             devices: Lock::new(Rank::Registry, Vec::new()),
             privileged: Lock::new(Rank::Registry, None),
@@ -61,7 +65,7 @@ impl ProcessAdapter {
             roots: Roots::new(),
             is_left: AtomicBool::new(false),
         });
-        this.handle.bind(KernelObject::Process(Arc::downgrade(&this)));
+        this.handle.bind(&this);
         this
     }
 
@@ -110,7 +114,7 @@ impl ProcessAdapter {
         self.adapter.rules().check(&OBJECT_HANDLE, !made.is_null() && made != self.handle.raw(), || {
             "DxgkDdiCreateProcess stored no hKmdProcess".to_owned()
         });
-        self.driver.store(made.expose_provenance(), Ordering::Release);
+        self.driver.set(made);
         Ok(())
     }
 
@@ -138,7 +142,7 @@ impl ProcessAdapter {
 
     /// `hKmdProcess`, as a number.
     pub(crate) fn driver_handle(&self) -> usize {
-        self.driver.load(Ordering::Acquire)
+        self.driver.number()
     }
 
     pub(crate) fn address_space(&self) -> &AddressSpace {
@@ -260,11 +264,8 @@ impl ProcessAdapter {
 
     /// `DxgkDdiDestroyProcess`. A second call does nothing.
     pub(crate) fn destroy(&self) {
-        let driver = self.driver.swap(0, Ordering::AcqRel);
-        if driver == 0 {
-            return;
-        }
-        let handle = core::ptr::with_exposed_provenance_mut(driver);
+        let Some(driver) = self.driver.take() else { return };
+        let handle = crate::handle::of_driver(driver);
         let context = self.adapter.context();
         let status = ddi::status(call_ddi!(self.adapter, DxgkDdiDestroyProcess(context, handle)));
         if let Some(manager) = self.adapter.memory.manager() {

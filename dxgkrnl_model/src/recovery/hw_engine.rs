@@ -218,7 +218,7 @@ fn disconnect(adapter: &Adapter, node: u32) -> usize {
 /// The context that the driver takes for the one that timed out is one of the node's, and is returned.
 fn judge_guilty(adapter: &Adapter, node: u32, guilty: Option<usize>) -> Option<Arc<HwContext>> {
     let named = guilty?;
-    let ours = crate::handle::hw_context(core::ptr::with_exposed_provenance_mut(named));
+    let ours = crate::handle::object::<HwContext>(core::ptr::with_exposed_provenance_mut(named));
     let theirs = || adapter.hw_contexts().into_iter().find(|context| context.driver_handle() == named);
     let found = ours.or_else(theirs);
     let found = found.filter(|context| context.node() == node);

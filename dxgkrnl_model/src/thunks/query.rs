@@ -118,7 +118,7 @@ fn private(part: &ProcessAdapter, address: usize, size: usize) -> Outcome {
         kind: DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_UMDRIVERPRIVATE,
         input: &[],
         in_place: false,
-        process: core::ptr::with_exposed_provenance_mut(part.driver_handle()),
+        process: crate::handle::of_driver(part.driver_handle()),
     };
     let status = part.adapter().query(&query, &mut output);
     if !status.is_success() {

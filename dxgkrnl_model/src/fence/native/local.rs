@@ -1,7 +1,7 @@
 //! A fence in a device, and what an NT handle holds.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use wddm_abi::{DXGKARG_CLOSENATIVEFENCE, DXGKARG_OPENNATIVEFENCE, NTSTATUS};
 
@@ -10,7 +10,7 @@ use crate::ddi::{self, call_ddi};
 use crate::device::Device;
 use crate::fence::monitored::FenceState;
 use crate::fence::shown::Addresses;
-use crate::handle::{KernelHandle, KernelObject};
+use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 
 /// A fence in a device.
 #[derive(Debug)]
@@ -18,13 +18,17 @@ pub(crate) struct LocalFence {
     device: Arc<Device>,
     fence: Arc<NativeFence>,
     on: Arc<FenceOnAdapter>,
-    handle: KernelHandle,
-    driver: AtomicUsize,
+    handle: KernelHandle<LocalFence>,
+    driver: DriverHandle,
     addresses: Addresses,
     /// What the NT handle that it was opened by allows.
     access: u32,
     destroyed: AtomicBool,
 }
+impl KernelObject for LocalFence {
+    const KIND: &'static str = "local native fence";
+}
+
 impl LocalFence {
     /// Makes a fence and opens it in a device.
     ///
@@ -123,12 +127,12 @@ impl LocalFence {
             fence: fence.clone(),
             on: on.clone(),
             handle: KernelHandle::reserve(),
-            driver: AtomicUsize::new(0),
+            driver: DriverHandle::none(),
             addresses,
             access,
             destroyed: AtomicBool::new(false),
         });
-        local.handle.bind(KernelObject::LocalFence(Arc::downgrade(&local)));
+        local.handle.bind(&local);
         Ok(local)
     }
 
@@ -140,9 +144,9 @@ impl LocalFence {
     pub(crate) fn open_in_driver(&self, private: &mut [u8; PRIVATE_SIZE]) -> Result<(), NTSTATUS> {
         let adapter = self.device.adapter();
         let mut arguments = DXGKARG_OPENNATIVEFENCE::zeroed();
-        arguments.hGlobalNativeFence = core::ptr::with_exposed_provenance_mut(self.on.driver_handle());
+        arguments.hGlobalNativeFence = crate::handle::of_driver(self.on.driver_handle());
         arguments.hLocalNativeFence = self.handle.raw();
-        arguments.hDevice = core::ptr::with_exposed_provenance_mut(self.device.driver_handle());
+        arguments.hDevice = crate::handle::of_driver(self.device.driver_handle());
         arguments.CurrentValueGpuVa = self.addresses.current;
         arguments.MonitoredValueGpuVa = self.addresses.monitored;
         arguments.Reserved.fill(adapter.personality().faults.reserved);
@@ -161,9 +165,9 @@ impl LocalFence {
         if extended {
             *private = answer.pPrivateDriverData;
         }
-        let made = answer.hLocalNativeFence.expose_provenance();
-        judge_handle(adapter, "DxgkDdiOpenNativeFence", made, &self.handle);
-        self.driver.store(made, Ordering::Release);
+        let made = answer.hLocalNativeFence;
+        judge_handle(adapter, "DxgkDdiOpenNativeFence", made.expose_provenance(), &self.handle);
+        self.driver.set(made);
         Ok(())
     }
 
@@ -197,7 +201,7 @@ impl LocalFence {
 
     /// The driver's handle, as a number; 0 when the driver was not told that it is open.
     pub(crate) fn driver_handle(&self) -> usize {
-        self.driver.load(Ordering::Acquire)
+        self.driver.number()
     }
 
     /// The handle is gone. A second call does nothing.
@@ -210,7 +214,7 @@ impl LocalFence {
         let adapter = self.device.adapter();
         if self.driver_handle() != 0 {
             let mut arguments = DXGKARG_CLOSENATIVEFENCE::zeroed();
-            arguments.hLocalNativeFence = core::ptr::with_exposed_provenance_mut(self.driver_handle());
+            arguments.hLocalNativeFence = self.driver.raw();
             arguments.Reserved.fill(adapter.personality().faults.reserved);
             arguments.Flags.Value = adapter.personality().faults.reserved_flags(0);
             let (context, pointer) = (adapter.context(), &raw mut arguments);

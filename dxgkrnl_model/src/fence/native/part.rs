@@ -1,7 +1,7 @@
 //! What one driver knows of a fence.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use wddm_abi::{DXGKARG_CREATENATIVEFENCE, DXGKARG_DESTROYNATIVEFENCE, NTSTATUS};
 
@@ -9,7 +9,7 @@ use super::{FenceOnAdapter, NativeFence, Request, judge_destroy, judge_handle};
 use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::fence::storage::Slot;
-use crate::handle::{KernelHandle, KernelObject};
+use crate::handle::{DriverHandle, KernelHandle};
 use crate::sync::{Lock, Rank, Signal};
 
 impl FenceOnAdapter {
@@ -19,7 +19,7 @@ impl FenceOnAdapter {
 
     /// The driver's handle, as a number; 0 once it is destroyed.
     pub(crate) fn driver_handle(&self) -> usize {
-        self.driver.load(Ordering::Acquire)
+        self.driver.number()
     }
 
     /// Whether the driver has not been told to destroy it.
@@ -89,13 +89,13 @@ impl FenceOnAdapter {
             slot: slot.clone(),
             opens: Lock::new(Rank::Log, Some(1)),
             handle,
-            driver: AtomicUsize::new(made.expose_provenance()),
+            driver: DriverHandle::new(made),
             monitored: AtomicU64::new(slot.monitored().map_or(u64::MAX, crate::raw::load)),
             closing: AtomicBool::new(false),
             updates: AtomicU32::new(0),
             quiet: Signal::new(),
         });
-        on.handle.bind(KernelObject::Fence(Arc::downgrade(&on)));
+        on.handle.bind(&on);
         adapter.add_native_fence(&on);
         Ok(on)
     }
@@ -128,7 +128,7 @@ impl FenceOnAdapter {
     }
 
     pub(super) fn destroy(&self) {
-        let driver = self.driver.load(Ordering::Acquire);
+        let driver = self.driver.number();
         if driver == 0 || self.closing.swap(true, Ordering::SeqCst) {
             return;
         }
@@ -136,13 +136,13 @@ impl FenceOnAdapter {
         let _ = crate::interrupt::synchronize(&self.adapter, || ());
         self.quiet.wait_for(self.adapter.kernel(), None, || (self.updates.load(Ordering::SeqCst) == 0).then_some(()));
         let mut arguments = DXGKARG_DESTROYNATIVEFENCE::zeroed();
-        arguments.hGlobalNativeFence = core::ptr::with_exposed_provenance_mut(driver);
+        arguments.hGlobalNativeFence = crate::handle::of_driver(driver);
         arguments.Reserved.fill(self.adapter.personality().faults.reserved);
         arguments.Flags.Value = self.adapter.personality().faults.reserved_flags(0);
         let pointer = &raw mut arguments;
         let status = ddi::status(call_ddi!(self.adapter, DxgkDdiDestroyNativeFence(pointer)));
         // The driver may report it until the call has returned, not after.
-        self.driver.store(0, Ordering::Release);
+        self.driver.clear();
         self.adapter.note_dead_fence(driver);
         judge_destroy(&self.adapter, "DxgkDdiDestroyNativeFence", status);
     }

@@ -13,6 +13,7 @@ use super::{Allocation, OpenAllocation, OpenResource, Place, Placement, Resource
 use crate::adapter::caps::Caps;
 use crate::ddi::{self, call_ddi};
 use crate::device::{Device, judge_creation};
+use crate::handle::DriverHandle;
 use crate::handle::HandleType;
 use crate::memory::va::PAGE;
 use crate::poison;
@@ -69,7 +70,7 @@ pub(crate) fn create(process: &ProcessInner, device: &Arc<Device>, request: &mut
     let caps = adapter.known_caps();
     let resource = request.resource.then(|| {
         Arc::new(Resource {
-            driver: AtomicUsize::new(arguments.hResource.expose_provenance()),
+            driver: DriverHandle::new(arguments.hResource),
             runtime: std::mem::take(&mut request.runtime),
             private: request.private.clone(),
             shared: request.shared,
@@ -187,7 +188,7 @@ fn accept(
     let backing = kernel.allocate_pages_of(pages, PageKind::User, 0, &traits);
     Ok(Arc::new(Allocation {
         adapter: adapter.clone(),
-        driver: AtomicUsize::new(info.hAllocation.expose_provenance()),
+        driver: DriverHandle::new(info.hAllocation),
         is_standard: false,
         size,
         alignment: info.Alignment().into(),
@@ -295,7 +296,7 @@ pub(crate) fn open(
         arguments.PrivateDriverSize = resource_private.len() as u32;
     }
     arguments.Flags.set_Create(create);
-    let owner = core::ptr::with_exposed_provenance_mut(device.driver_handle());
+    let owner = crate::handle::of_driver(device.driver_handle());
     let pointer = &raw const arguments;
     let status = ddi::status(call_ddi!(adapter, DxgkDdiOpenAllocation(owner, pointer)));
     let listed =

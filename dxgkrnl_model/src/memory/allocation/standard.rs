@@ -15,6 +15,7 @@ use wddm_abi::{D3DKMT_HANDLE, NTSTATUS, ntstatus};
 
 use super::{Allocation, OpenAllocation, Place, Placement};
 use crate::device::Device;
+use crate::handle::DriverHandle;
 use crate::memory::va::PAGE;
 use crate::process::{ProcessInner, UserObject};
 use crate::sync::{Lock, Rank};
@@ -42,7 +43,7 @@ pub(crate) fn create(process: &ProcessInner, device: &Arc<Device>, size: u64) ->
     let backing = adapter.kernel().allocate_pages_of((size / PAGE) as usize, PageKind::User, 0, &traits);
     let allocation = Arc::new(Allocation {
         adapter: adapter.clone(),
-        driver: AtomicUsize::new(0),
+        driver: DriverHandle::none(),
         is_standard: true,
         size,
         alignment: 0,

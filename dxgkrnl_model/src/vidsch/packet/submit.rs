@@ -136,7 +136,7 @@ impl PacketNode {
 
     fn call_submit(&self, adapter: &Adapter, context: &Context, load: &Load, id: u32) -> NTSTATUS {
         let mut arguments = DXGKARG_SUBMITCOMMANDVIRTUAL::zeroed();
-        arguments.hContext = core::ptr::with_exposed_provenance_mut(context.driver_handle());
+        arguments.hContext = crate::handle::of_driver(context.driver_handle());
         arguments.SubmissionFenceId = id;
         (arguments.NodeOrdinal, arguments.EngineOrdinal) = (self.place.node, self.place.engine);
         match load {
@@ -162,7 +162,7 @@ impl PacketNode {
                 arguments.DmaBufferUmdPrivateDataSize = submission.private_user;
                 if adapter.personality().faults.stray_contexts {
                     // Another number of the same kind: no handle that the driver ever gave out.
-                    arguments.hContext = core::ptr::with_exposed_provenance_mut(context.driver_handle() ^ (1 << 20));
+                    arguments.hContext = crate::handle::of_driver(context.driver_handle() ^ (1 << 20));
                 }
                 arguments.Flags.set_Resubmission(submission.again);
                 arguments.Flags.set_NullRendering(submission.null_rendering || context.commands().renders_nothing());
