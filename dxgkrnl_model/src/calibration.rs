@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use wddm_abi::{DXGKARG_CALIBRATEGPUCLOCK, ntstatus};
 
-use crate::adapter::{Adapter, Place};
+use crate::adapter::Place;
 use crate::ddi::{self, call_ddi};
+use crate::miniport::Miniport;
 use crate::report::Calibration;
 use crate::rules::start::{CLOCK_FORWARD, CLOCK_PAIR, CLOCK_STATUS};
 
 /// Asks every node of a started adapter.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn calibrate(adapter: &Arc<Adapter>) {
+pub(crate) fn calibrate(adapter: &Arc<Miniport>) {
     if adapter.table().DxgkDdiCalibrateGpuClock.is_none() {
         return;
     }
@@ -30,13 +31,13 @@ pub(crate) fn calibrate(adapter: &Arc<Adapter>) {
 /// Asks one node of a started adapter, for the report of nothing. `None`: it has no clock, or none now.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn of_node(adapter: &Arc<Adapter>, node: u32) -> Option<Calibration> {
+pub(crate) fn of_node(adapter: &Arc<Miniport>, node: u32) -> Option<Calibration> {
     adapter.table().DxgkDdiCalibrateGpuClock?;
     let place = adapter.caps()?.node(node)?.place;
     ask(adapter, node, place)
 }
 
-fn ask(adapter: &Arc<Adapter>, node: u32, at: Place) -> Option<Calibration> {
+fn ask(adapter: &Arc<Miniport>, node: u32, at: Place) -> Option<Calibration> {
     let kernel = adapter.kernel();
     let mut arguments = DXGKARG_CALIBRATEGPUCLOCK::zeroed();
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);

@@ -8,19 +8,21 @@ use wddm_abi::{
     NTSTATUS, Plain, ntstatus,
 };
 
-use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::{Device, DeviceState, judge_creation};
 use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::hw_queue::STANDSTILL;
+use crate::memory::VidMm;
 use crate::memory::companion::Update;
 use crate::memory::page_table::Described;
+use crate::miniport::Miniport;
 use crate::personality::StrayRoot;
 use crate::poison;
 use crate::priority::Priority;
 use crate::process::judge_destroy;
 use crate::rules::paging::{CANCEL_STATUS, CONTEXT_COMPANION, CONTEXT_INFO, CONTEXT_OUTPUT, OBJECT_HANDLE};
 use crate::sync::{Lock, Rank};
+use crate::vidsch::VidSch;
 use crate::vidsch::command::Commands;
 
 /// A context of a packet node.
@@ -73,7 +75,7 @@ impl Context {
         let context = Self::make(device, (node, 0), &mut [], flags, true)?;
         set_root(device, context.driver_handle(), root);
         device.add_context(&context);
-        device.adapter().scheduler.add_context(&context);
+        VidSch::of(device.adapter()).add_context(&context);
         Ok(context)
     }
 
@@ -120,7 +122,7 @@ impl Context {
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn set_priority(&self, change: impl FnOnce(&mut Priority)) {
         change(&mut self.priority.lock());
-        self.device.adapter().scheduler.kick(self.device.adapter());
+        VidSch::of(self.device.adapter()).kick(self.device.adapter());
     }
 
     /// Returns whether it is another context's companion.
@@ -136,8 +138,8 @@ impl Context {
     /// Has the paging worker make changes of page tables on this companion.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn update(self: &Arc<Self>, adapter: &Arc<Adapter>, update: Update) {
-        let Some(manager) = adapter.memory.manager() else { return self.commands.completed(adapter.kernel()) };
+    pub(crate) fn update(self: &Arc<Self>, adapter: &Arc<Miniport>, update: Update) {
+        let Some(manager) = VidMm::of(adapter).manager() else { return self.commands.completed(adapter.kernel()) };
         let this = self.clone();
         manager.post(
             adapter,
@@ -145,10 +147,10 @@ impl Context {
                 if update.make(adapter, manager, &this).is_err() {
                     let device = this.device.clone();
                     // Failing a device may need the worker that this is.
-                    adapter.scheduler.defer(adapter, Box::new(move |_| device.fail(DeviceState::Stopped)));
+                    VidSch::of(adapter).defer(adapter, Box::new(move |_| device.fail(DeviceState::Stopped)));
                 }
                 this.commands.completed(adapter.kernel());
-                adapter.scheduler.kick(adapter);
+                VidSch::of(adapter).kick(adapter);
             }),
         );
     }
@@ -257,7 +259,7 @@ impl Context {
         self.commands.drop_all();
         self.device.process().forget_companion(self.driver_handle());
         let adapter = self.device.adapter();
-        adapter.scheduler.retire_context(adapter, self);
+        VidSch::of(adapter).retire_context(adapter, self);
         let driver = self.driver.take()?;
         self.device.forget_context(self);
         Some(driver)
@@ -323,14 +325,14 @@ pub(crate) fn create_in_driver<T>(
 const GDI_ALLOCATIONS: u32 = 256;
 
 /// Calls `DxgkDdiDestroyContext` and judges its status. `driver`: the driver's handle, as a number.
-pub(crate) fn destroy_in_driver(adapter: &Adapter, driver: usize) {
+pub(crate) fn destroy_in_driver(adapter: &Miniport, driver: usize) {
     let handle = crate::handle::of_driver(driver);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyContext(handle)));
     judge_destroy(adapter, "DxgkDdiDestroyContext", status);
 }
 
 /// Judges what the driver says of a context. Returns that, with zero in the members that the driver did not write.
-fn judge_info(adapter: &Adapter, arguments: &DXGKARG_CREATECONTEXT) -> DXGK_CONTEXTINFO {
+fn judge_info(adapter: &Miniport, arguments: &DXGKARG_CREATECONTEXT) -> DXGK_CONTEXTINFO {
     let caps = adapter.known_caps();
     let info = &arguments.ContextInfo;
     let written = !info.as_bytes().chunks_exact(4).any(|word| word == [poison::BYTE; 4]);

@@ -13,7 +13,6 @@ use wddm_abi::{
     D3DKMT_DEVICEEXECUTION_STATE, D3DKMT_DEVICEPAGEFAULT_STATE, DXGKARG_CREATEDEVICE, NTSTATUS, Plain, ntstatus,
 };
 
-use crate::adapter::Adapter;
 use crate::alive::make_room;
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
@@ -24,9 +23,11 @@ use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::hw_context::HwContext;
 use crate::hw_queue::{self, end_of_wait};
 use crate::memory::allocation::OpenAllocation;
+use crate::miniport::Miniport;
 use crate::process::{ProcessAdapter, judge_destroy};
 use crate::rules::paging::{OBJECT_HANDLE, OBJECT_STATUS};
 use crate::sync::{Lock, Naming, Rank, Signal};
+use crate::vidsch::VidSch;
 
 /// Why a device does not work, or that it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +123,11 @@ impl KernelObject for Device {
 }
 
 impl Device {
+    /// Every device of every process on an adapter.
+    pub(crate) fn all_of(adapter: &Miniport) -> Vec<Arc<Self>> {
+        ProcessAdapter::all_of(adapter).flat_map(|part| part.devices()).collect()
+    }
+
     /// Makes a device of a process.
     ///
     /// # Errors
@@ -199,7 +205,7 @@ impl Device {
         &self.process
     }
 
-    pub(crate) fn adapter(&self) -> &Arc<Adapter> {
+    pub(crate) fn adapter(&self) -> &Arc<Miniport> {
         self.process.adapter()
     }
 
@@ -331,7 +337,7 @@ impl Device {
     /// Looks at the native fences that it has open. True: waits have ended.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn look_at_fences(&self, adapter: &Adapter) -> bool {
+    pub(crate) fn look_at_fences(&self, adapter: &Miniport) -> bool {
         let fences = self.fences().iter().map(|local| local.fence().clone()).collect();
         NativeFence::looked_at_on(adapter.kernel(), adapter, fences)
     }
@@ -365,7 +371,7 @@ impl Device {
     pub(crate) fn fail_later(self: &Arc<Self>, state: DeviceState) {
         self.mark_failed(state);
         let device = self.clone();
-        self.adapter().scheduler.defer(self.adapter(), Box::new(move |_| device.fail_marked()));
+        VidSch::of(self.adapter()).defer(self.adapter(), Box::new(move |_| device.fail_marked()));
     }
 
     /// What follows from the error state; once.
@@ -394,7 +400,7 @@ impl Device {
             }
         }
         self.changed.notify(adapter.kernel());
-        adapter.scheduler.kick(adapter);
+        VidSch::of(adapter).kick(adapter);
     }
 
     /// Only notes the state; the rest follows at PASSIVE_LEVEL. False: it is in an error state already.
@@ -473,7 +479,7 @@ impl Device {
 /// # Errors
 /// The status that user mode gets.
 pub(crate) fn judge_creation(
-    adapter: &Adapter,
+    adapter: &Miniport,
     ddi: &str,
     status: NTSTATUS,
     listed: &[NTSTATUS],

@@ -32,13 +32,14 @@ use wddm_abi::{
     DXGKARG_DISCONNECTDOORBELL, DXGKARG_NOTIFYWORKSUBMISSION, NTSTATUS, ntstatus,
 };
 
-use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::hw_queue::HwQueue;
 use crate::memory::allocation::OpenAllocation;
+use crate::miniport::Miniport;
 use crate::personality::RingHandle;
 use crate::poison;
+use crate::power::Power;
 use crate::rules::paging::OBJECT_HANDLE;
 use crate::rules::queue::{DB_ADDRESS, DB_CONNECT, DB_MUST_SUCCEED, DB_PAGE, DB_STATUS};
 use crate::sync::{Lock, Rank, Signal};
@@ -203,7 +204,7 @@ impl Doorbell {
     }
 
     pub(crate) fn is_alive(&self) -> bool {
-        self.driver_handle() != 0
+        self.driver.is_alive()
     }
 
     /// Returns whether the driver is being told to destroy it.
@@ -248,7 +249,7 @@ impl Doorbell {
         let adapter = self.queue.adapter();
         let kernel = adapter.kernel();
         self.queue.context().device().usable()?;
-        let _awake = adapter.power.sleep.stay_awake(adapter);
+        let _awake = Power::of(adapter).sleep.stay_awake(adapter);
         let _serial = self.serial.exclusive(kernel);
         self.queue.context().device().usable()?;
         if !self.is_alive() || self.closing.load(Ordering::Acquire) {
@@ -265,7 +266,7 @@ impl Doorbell {
         }
         // Where the driver refused, the next connection has it made again.
         self.had_no_power.store(false, Ordering::Release);
-        adapter.power.wake_node(adapter, self.queue.context().node());
+        Power::of(adapter).wake_node(adapter, self.queue.context().node());
         let generation = self.state.lock().generation;
         let mut arguments = DXGKARG_CONNECTDOORBELL::zeroed();
         arguments.hDoorbell = self.driver.raw();
@@ -312,7 +313,7 @@ impl Doorbell {
         self.set_status(&mut self.state.lock(), status);
         drop(rotation);
         // The engine may have gone to F1 meanwhile.
-        adapter.power.wake_node(adapter, self.queue.context().node());
+        Power::of(adapter).wake_node(adapter, self.queue.context().node());
         Ok(())
     }
 
@@ -461,7 +462,7 @@ impl Doorbell {
     /// Takes the time that a rotation takes: user mode goes on to ring the old page, and reads the old status.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    fn wait_for_rotation(adapter: &Adapter) {
+    fn wait_for_rotation(adapter: &Miniport) {
         let time = adapter.personality().disconnect_time;
         if time != 0 {
             // CAST: a time that tests choose, far below 2^63.
@@ -583,7 +584,7 @@ fn create_in_driver(
     Ok(made)
 }
 
-fn must_succeed(adapter: &Adapter, ddi: &str, status: NTSTATUS) {
+fn must_succeed(adapter: &Miniport, ddi: &str, status: NTSTATUS) {
     let fine = status == ntstatus::STATUS_SUCCESS || status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
     adapter.rules().check(&DB_MUST_SUCCEED, fine, || format!("{ddi}: {status:?}"));
 }

@@ -25,8 +25,8 @@ use wddm_abi::{
     Plain, ntstatus,
 };
 
-use crate::adapter::Adapter;
 use crate::ddi;
+use crate::miniport::Miniport;
 use crate::os::Shared;
 use crate::personality::handshake::Requests;
 use crate::rules::slot::INIT_INSIDE;
@@ -226,8 +226,8 @@ impl LoadedDriver {
     }
 
     /// The physical device object that stands for an adapter's function on the bus: opaque.
-    pub(crate) fn physical_device_object(&self, adapter: &Adapter) -> *mut DEVICE_OBJECT {
-        core::ptr::with_exposed_provenance_mut(adapter.resources.device_object())
+    pub(crate) fn physical_device_object(&self, adapter: &Miniport) -> *mut DEVICE_OBJECT {
+        core::ptr::with_exposed_provenance_mut(adapter.object.address())
     }
 }
 

@@ -22,8 +22,8 @@ use wddm_abi::{
     DXGKDDI_FEATURE_INTERFACE, GUID, GUID_WDDM_INTERFACE_FEATURE, NTSTATUS, QUERY_INTERFACE, ntstatus,
 };
 
-use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
+use crate::miniport::Miniport;
 use crate::personality::FeatureSetting;
 use crate::poison;
 use crate::rules::start::{FEATURE_INPUT, FEATURE_SUPPORT, QUERY_INTERFACE as QUERY_INTERFACE_RULE};
@@ -157,13 +157,24 @@ pub(crate) struct Features {
 // business.
 unsafe impl Send for State {}
 
+impl Default for Features {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Features {
-    pub(crate) fn new() -> Self {
+    /// That of an adapter.
+    pub(crate) fn of(adapter: &Miniport) -> &Self {
+        adapter.extension()
+    }
+
+    fn new() -> Self {
         Self { state: Lock::new(Rank::Object, State::default()) }
     }
 
     /// Forgets everything: the adapter was stopped. Gives the driver's interface back.
-    pub(crate) fn reset(&self, adapter: &Adapter) {
+    pub(crate) fn reset(&self, adapter: &Miniport) {
         let old = std::mem::take(&mut *self.state.lock());
         if let DriverInterface::Some(interface) = old.interface {
             reference(adapter, &interface, false);
@@ -173,7 +184,7 @@ impl Features {
     /// The state of a feature, for whoever asks.
     ///
     /// IRQL: PASSIVE_LEVEL. Calls the driver when nobody has asked before.
-    pub(crate) fn query(&self, adapter: &Adapter, id: DXGK_FEATURE_ID) -> FeatureState {
+    pub(crate) fn query(&self, adapter: &Miniport, id: DXGK_FEATURE_ID) -> FeatureState {
         if let Some(answer) = self.state.lock().answers.get(&id.0) {
             return *answer;
         }
@@ -186,12 +197,12 @@ impl Features {
     }
 
     /// Whether a feature is enabled.
-    pub(crate) fn is_enabled(&self, adapter: &Adapter, id: DXGK_FEATURE_ID) -> bool {
+    pub(crate) fn is_enabled(&self, adapter: &Miniport, id: DXGK_FEATURE_ID) -> bool {
         self.query(adapter, id).enabled
     }
 
     /// `IsFeatureEnabled`: what the driver is told, which is remembered.
-    pub(crate) fn tell(&self, adapter: &Adapter, id: DXGK_FEATURE_ID) -> FeatureState {
+    pub(crate) fn tell(&self, adapter: &Miniport, id: DXGK_FEATURE_ID) -> FeatureState {
         let mut answer = self.query(adapter, id);
         let other = adapter.personality().faults.fence_version;
         if let Some(other) = other.filter(|_| answer.enabled && id == DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE) {
@@ -212,7 +223,7 @@ impl Features {
     }
 
     /// `DxgkCbQueryFeatureSupport`: the driver says how it supports a feature and learns whether it may be on.
-    pub(crate) fn legacy_support(&self, adapter: &Adapter, id: DXGK_FEATURE_ID, support: u32) -> bool {
+    pub(crate) fn legacy_support(&self, adapter: &Miniport, id: DXGK_FEATURE_ID, support: u32) -> bool {
         {
             let mut state = self.state.lock();
             state.legacy_support.insert(id.0, support);
@@ -222,13 +233,13 @@ impl Features {
     }
 
     /// `DxgkCbIsFeatureEnabled`, whose caller has no other way to say what it supports.
-    pub(crate) fn legacy_enabled(&self, adapter: &Adapter, id: DXGK_FEATURE_ID) -> bool {
+    pub(crate) fn legacy_enabled(&self, adapter: &Miniport, id: DXGK_FEATURE_ID) -> bool {
         const STABLE: u32 = 2;
         let said = self.state.lock().legacy_support.contains_key(&id.0);
         if said { self.is_enabled(adapter, id) } else { self.legacy_support(adapter, id, STABLE) }
     }
 
-    fn negotiate(&self, adapter: &Adapter, id: DXGK_FEATURE_ID) -> FeatureState {
+    fn negotiate(&self, adapter: &Miniport, id: DXGK_FEATURE_ID) -> FeatureState {
         let Some(known) = known(id) else { return FeatureState::default() };
         let setting = adapter.feature_setting(id).unwrap_or(known.default);
         let mut state = FeatureState { known: true, available: setting.supported, ..FeatureState::default() };
@@ -258,7 +269,7 @@ impl Features {
     /// The driver's range of versions. `None`: it does not support the feature.
     fn ask_driver(
         &self,
-        adapter: &Adapter,
+        adapter: &Miniport,
         known: &Known,
         setting: FeatureSetting,
         state: &mut FeatureState,
@@ -314,7 +325,7 @@ impl Features {
     }
 
     /// The driver's feature interface, asked for at the first need.
-    fn driver_interface(&self, adapter: &Adapter) -> Option<DXGKDDI_FEATURE_INTERFACE> {
+    fn driver_interface(&self, adapter: &Miniport) -> Option<DXGKDDI_FEATURE_INTERFACE> {
         match self.state.lock().interface {
             DriverInterface::None => return None,
             DriverInterface::Some(interface) => return Some(interface),
@@ -331,7 +342,7 @@ impl Features {
     }
 
     /// Asks for an interface that no driver has, and for the feature interface with too little room.
-    pub(crate) fn probe_query_interface(&self, adapter: &Adapter) {
+    pub(crate) fn probe_query_interface(&self, adapter: &Miniport) {
         let unknown = GUID {
             Data1: 0x6b1d_5e21,
             Data2: 0x0d02,
@@ -370,7 +381,7 @@ impl Space {
     }
 }
 
-fn query_interface(adapter: &Adapter, guid: &GUID, space: &mut Space, size: u16) -> NTSTATUS {
+fn query_interface(adapter: &Miniport, guid: &GUID, space: &mut Space, size: u16) -> NTSTATUS {
     let mut query = QUERY_INTERFACE::zeroed();
     query.InterfaceType = guid;
     query.Size = size;
@@ -381,7 +392,7 @@ fn query_interface(adapter: &Adapter, guid: &GUID, space: &mut Space, size: u16)
     ddi::status(call_ddi!(adapter, DxgkDdiQueryInterface(context, arguments)))
 }
 
-fn ask_for_interface(adapter: &Adapter) -> Option<DXGKDDI_FEATURE_INTERFACE> {
+fn ask_for_interface(adapter: &Miniport) -> Option<DXGKDDI_FEATURE_INTERFACE> {
     use wddm_abi::Plain;
     let mut space = Space::new();
     let status = query_interface(adapter, &GUID_WDDM_INTERFACE_FEATURE, &mut space, Space::SIZE);
@@ -407,7 +418,7 @@ fn ask_for_interface(adapter: &Adapter) -> Option<DXGKDDI_FEATURE_INTERFACE> {
         .then_some(interface)
 }
 
-fn reference(adapter: &Adapter, interface: &DXGKDDI_FEATURE_INTERFACE, add: bool) {
+fn reference(adapter: &Miniport, interface: &DXGKDDI_FEATURE_INTERFACE, add: bool) {
     let function = if add { interface.InterfaceReference } else { interface.InterfaceDereference };
     let Some(function) = function else { return };
     let context = interface.Context;
@@ -420,7 +431,7 @@ fn reference(adapter: &Adapter, interface: &DXGKDDI_FEATURE_INTERFACE, add: bool
 }
 
 fn query_support(
-    adapter: &Adapter,
+    adapter: &Miniport,
     interface: &DXGKDDI_FEATURE_INTERFACE,
     arguments: &mut DXGKARG_QUERYFEATURESUPPORT,
 ) -> NTSTATUS {

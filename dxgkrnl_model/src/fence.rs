@@ -20,8 +20,9 @@ use std::sync::{Arc, Weak};
 use nt_model::{Event, Machine};
 use wddm_abi::NTSTATUS;
 
-use crate::adapter::Adapter;
+use crate::miniport::Miniport;
 use crate::sync::{Lock, Rank, Signal};
+use crate::vidsch::VidSch;
 
 /// Any fence that a wait or signal can name.
 #[derive(Clone, Debug)]
@@ -82,7 +83,7 @@ impl AnyFence {
     ///
     /// # Errors
     /// What the driver returned.
-    pub(crate) fn signal(&self, kernel: &Machine, value: u64, from: &Adapter) -> Result<(), NTSTATUS> {
+    pub(crate) fn signal(&self, kernel: &Machine, value: u64, from: &Miniport) -> Result<(), NTSTATUS> {
         match self {
             Self::Native(fence) => fence.signal_from_cpu(kernel, value, from),
             Self::Monitored(fence) => {
@@ -116,7 +117,7 @@ pub(crate) enum Target {
     /// An event of user mode is set.
     Event(Arc<Event>),
     /// The scheduler looks at its queues.
-    Scheduler(Weak<Adapter>),
+    Scheduler(Weak<Miniport>),
 }
 
 /// A wait for one fence or several.
@@ -179,7 +180,7 @@ impl Wait {
             Target::Event(event) => crate::sync::set(kernel, event),
             Target::Scheduler(adapter) => {
                 if let Some(adapter) = adapter.upgrade() {
-                    adapter.scheduler.kick(&adapter);
+                    VidSch::of(&adapter).kick(&adapter);
                 }
             }
         }

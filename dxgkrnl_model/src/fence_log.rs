@@ -33,6 +33,7 @@ use wddm_abi::{DXGK_NATIVE_FENCE_LOG_TYPE, NTSTATUS, ntstatus};
 
 use crate::hw_queue::HwQueue;
 use crate::memory::Manager;
+use crate::memory::VidMm;
 use crate::personality::LogReplacement;
 use crate::report::LogRecord;
 use crate::rules::fence::LOG_STALE;
@@ -120,7 +121,7 @@ impl FenceLog {
     /// STATUS_NO_MEMORY, or what the driver returned.
     pub(crate) fn make(&self, queue: &Arc<HwQueue>) -> Result<(), NTSTATUS> {
         let adapter = queue.adapter();
-        let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
+        let manager = VidMm::of(adapter).manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
         let this = queue.clone();
         let made = manager.run_on_worker(adapter, move |_, manager| this.log().make_on_worker(&this, manager));
         made.ok_or(ntstatus::STATUS_SYSTEM_SHUTDOWN)?
@@ -277,7 +278,7 @@ impl FenceLog {
     /// IRQL: at most DISPATCH_LEVEL.
     fn grow(&self, queue: &Arc<HwQueue>, new: u64) {
         let adapter = queue.adapter();
-        let Some(manager) = adapter.memory.manager() else { return };
+        let Some(manager) = VidMm::of(adapter).manager() else { return };
         let now = self.state.lock().buffers.iter().map(|buffer| buffer.entries).min().unwrap_or(u32::MAX);
         let most = entries_in(adapter.personality().most_log_pages);
         if !adapter.shared().is_tracing_fences() || now >= most || self.growing.swap(true, Ordering::AcqRel) {
@@ -304,7 +305,7 @@ impl FenceLog {
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn offer(&self, queue: &Arc<HwQueue>, kind: DXGK_NATIVE_FENCE_LOG_TYPE) -> NTSTATUS {
         let adapter = queue.adapter();
-        let Some(manager) = adapter.memory.manager() else { return ntstatus::STATUS_DEVICE_REMOVED };
+        let Some(manager) = VidMm::of(adapter).manager() else { return ntstatus::STATUS_DEVICE_REMOVED };
         let this = queue.clone();
         let offered = manager.run_on_worker(adapter, move |_, manager| {
             let buffer = match Buffer::make(&this, manager, kind, entries_in(1)) {
@@ -354,7 +355,7 @@ impl FenceLog {
             state.closed = true;
             state.replacing
         };
-        if busy && let Some(manager) = queue.adapter().memory.manager() {
+        if busy && let Some(manager) = VidMm::of(queue.adapter()).manager() {
             manager.run_on_worker(queue.adapter(), |_, _| ());
         }
     }
@@ -374,7 +375,7 @@ impl FenceLog {
         if all.is_empty() {
             return;
         }
-        let Some(manager) = adapter.memory.manager() else { return };
+        let Some(manager) = VidMm::of(adapter).manager() else { return };
         let context = queue.context().clone();
         manager.run_on_worker(adapter, move |_, manager| {
             for buffer in all {

@@ -16,15 +16,17 @@ use wddm_abi::{
 use suspension::Suspension;
 pub(crate) use suspension::{Acknowledgement, Keeper, Suspend};
 
-use crate::adapter::Adapter;
 use crate::alive::make_room;
 use crate::ddi::{self, call_ddi};
 use crate::device::Device;
 use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::hw_queue::HwQueue;
+use crate::miniport::Miniport;
 use crate::priority::Priority;
 use crate::process::judge_destroy;
+use crate::recovery::Tdr;
 use crate::rules::paging::OBJECT_HANDLE;
+use crate::scheduling_log::SchedulingLogSet;
 use crate::sync::{Admission, Gate, Lock, Naming, Rank, Signal};
 use crate::vidsch::command::Commands;
 use crate::vidsch::judge_resume;
@@ -77,6 +79,11 @@ impl KernelObject for HwContext {
 }
 
 impl HwContext {
+    /// Every live hardware context of an adapter.
+    pub(crate) fn all_of(adapter: &Miniport) -> Vec<Arc<Self>> {
+        Device::all_of(adapter).iter().flat_map(|device| device.hw_contexts()).collect()
+    }
+
     /// Makes a context.
     ///
     /// # Errors
@@ -89,7 +96,7 @@ impl HwContext {
         private: &mut [u8],
     ) -> Result<Arc<Self>, NTSTATUS> {
         let handle = KernelHandle::reserve();
-        let logs = &device.adapter().scheduling_logs;
+        let logs = &SchedulingLogSet::of(device.adapter());
         logs.making(node);
         let made = match way {
             Way::CreateContext(flags) => {
@@ -213,7 +220,7 @@ impl HwContext {
 
     /// Whether the driver has not been told to destroy it.
     pub(crate) fn is_alive(&self) -> bool {
-        self.driver_handle() != 0
+        self.driver.is_alive()
     }
 
     /// Keeps the context in the driver until what is returned is dropped, where it is there now.
@@ -252,7 +259,7 @@ impl HwContext {
     /// for (for at most the TDR delay), and then doorbells gone for good.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn abort_all(adapter: &Arc<Adapter>, contexts: &[Arc<Self>]) {
+    pub(crate) fn abort_all(adapter: &Arc<Miniport>, contexts: &[Arc<Self>]) {
         // Entered for all of them until they are off: meanwhile the watch puts none back.
         let ending: Vec<_> = contexts.iter().map(|context| context.ending.exclusive(adapter.kernel())).collect();
         let is_asked =
@@ -284,7 +291,7 @@ impl HwContext {
         adapter.is_working()
             && self.is_alive()
             && !self.invalidated.load(Ordering::Acquire)
-            && !adapter.tdr.is_resetting(self.node)
+            && !Tdr::of(adapter).is_resetting(self.node)
     }
 
     /// Calls `DxgkDdiDestroyContext` or `DxgkDdiDestroyHwContext`, as the context was made. A second call does nothing.
@@ -314,7 +321,7 @@ impl HwContext {
             let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyHwContext(handle)));
             judge_destroy(adapter, "DxgkDdiDestroyHwContext", status);
         }
-        adapter.scheduling_logs.destroyed(adapter, self, driver, self.ran.load(Ordering::Acquire));
+        SchedulingLogSet::of(adapter).destroyed(adapter, self, driver, self.ran.load(Ordering::Acquire));
         drop(ending);
     }
 }
@@ -352,7 +359,7 @@ fn create_in_driver(
     Ok(made)
 }
 
-pub(crate) fn judge_handle<T>(adapter: &Adapter, ddi: &str, made: usize, ours: &KernelHandle<T>) {
+pub(crate) fn judge_handle<T>(adapter: &Miniport, ddi: &str, made: usize, ours: &KernelHandle<T>) {
     let fine = made != 0 && made as u64 != ours.value();
     adapter.rules().check(&OBJECT_HANDLE, fine, || format!("{ddi} left {made:#x}"));
 }

@@ -23,7 +23,6 @@ use wddm_abi::{
 
 use self::standstill::Standstill;
 pub(crate) use self::standstill::drain;
-use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
 use crate::doorbell::Doorbell;
@@ -33,11 +32,15 @@ use crate::fence::{AnyFence, Target, Wait, wait_for};
 use crate::fence_log::FenceLog;
 use crate::handle::{DriverHandle, HandleType, KernelHandle, KernelObject};
 use crate::hw_context::{HwContext, judge_handle};
+use crate::miniport::Miniport;
 use crate::personality::{KernelProgress, PacketCap, ProgressFenceHandle, ProgressOpened};
+use crate::power::Power;
 use crate::process::{ProcessInner, UserObject, judge_destroy};
+use crate::recovery::Tdr;
 use crate::rules::paging::HW_SUBMIT_STATUS;
 use crate::rules::tdr::HW_STALL;
 use crate::sync::{Gate, Lock, Named, Naming, Rank, Signal};
+use crate::vidsch::VidSch;
 use crate::vidsch::command::{Commands, Submission};
 
 /// The fence that says how far a queue is.
@@ -124,7 +127,7 @@ pub(crate) const STANDSTILL: Ticks = 5;
 const ENDS: Ticks = 30;
 
 /// Until when an end that begins now waits for work, however much progress that makes.
-pub(crate) fn end_of_wait(adapter: &Adapter) -> Ticks {
+pub(crate) fn end_of_wait(adapter: &Miniport) -> Ticks {
     adapter.kernel().now() + ENDS * adapter.personality().tdr.delay
 }
 
@@ -249,7 +252,7 @@ impl HwQueue {
         });
         queue.handle.bind(&queue);
         context.add_queue(&queue);
-        adapter.scheduler.add_queue(&queue);
+        VidSch::of(adapter).add_queue(&queue);
         if let Progress::Native(fence) = &queue.progress
             && adapter.personality().user_mode.progress_opened == ProgressOpened::After
             && let Err(status) = fence.open_in_driver(&mut [0; PRIVATE_SIZE])
@@ -270,7 +273,7 @@ impl HwQueue {
         &self.context
     }
 
-    pub(crate) fn adapter(&self) -> &Arc<Adapter> {
+    pub(crate) fn adapter(&self) -> &Arc<Miniport> {
         self.context.device().adapter()
     }
 
@@ -281,7 +284,7 @@ impl HwQueue {
 
     /// Whether the driver has not been told to destroy it.
     pub(crate) fn is_alive(&self) -> bool {
-        self.driver_handle() != 0
+        self.driver.is_alive()
     }
 
     /// Returns leave to name the queue in a call of the driver. `None`: `DxgkDdiDestroyHwQueue` has begun.
@@ -340,7 +343,7 @@ impl HwQueue {
     }
 
     /// Submits what can be. On the scheduler's worker.
-    pub(crate) fn pump(self: &Arc<Self>, adapter: &Arc<Adapter>) {
+    pub(crate) fn pump(self: &Arc<Self>, adapter: &Arc<Miniport>) {
         if self.is_user_mode() {
             return;
         }
@@ -355,13 +358,13 @@ impl HwQueue {
             PacketCap::Nodes => adapter.known_caps().packet_cap(),
         };
         let has_room = || {
-            let reset = adapter.tdr.is_resetting(self.context.node());
+            let reset = Tdr::of(adapter).is_resetting(self.context.node());
             !reset
                 && self.context.device().usable().is_ok()
                 && !self.context.is_suspended()
                 && !self.context.is_suspending()
                 && self.flights.lock().len() < limit
-                && (cap == usize::MAX || adapter.scheduler.buffers_on(self.context.node()) < cap)
+                && (cap == usize::MAX || VidSch::of(adapter).buffers_on(self.context.node()) < cap)
         };
         self.commands.pump(adapter, has_room, |mut submission| self.submit(adapter, &mut submission), |_| ());
     }
@@ -408,7 +411,7 @@ impl HwQueue {
 
     /// Source: DDI page DXGKARG_SUBMITCOMMANDTOHWQUEUE: the private data is freed when the call returns; it is
     /// overwritten here, so that a driver that comes back to it finds something else.
-    fn submit(self: &Arc<Self>, adapter: &Arc<Adapter>, submission: &mut Submission) {
+    fn submit(self: &Arc<Self>, adapter: &Arc<Miniport>, submission: &mut Submission) {
         // The scheduler is woken when the fence gets there. Entered before the call: it may be done inside.
         self.flights.lock().push(Flight { progress: submission.progress, wait: None });
         let fences = [(self.progress.fence(), submission.progress)];
@@ -428,7 +431,7 @@ impl HwQueue {
         arguments.HwQueueProgressFenceCpuVa = core::ptr::with_exposed_provenance_mut(self.progress.kernel_address());
         arguments.Flags.set_NullRendering(self.context.commands().renders_nothing());
         adapter.shared().counters.kernel_submission();
-        adapter.power.wake_node(adapter, self.context.node());
+        Power::of(adapter).wake_node(adapter, self.context.node());
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSubmitCommandToHwQueue(miniport, pointer)));
         drop(named);

@@ -15,13 +15,17 @@ use crate::adapter::Adapter;
 use crate::adapter::query::{Buffer, Query};
 pub use crate::fence_log::LogBuffer;
 use crate::hw_context::{HwContext, Keeper, Suspend};
+use crate::memory::VidMm;
 use crate::memory::lost::Loss;
 use crate::memory::paging::Op;
 use crate::os::{Os, shared_of};
+use crate::power::Power;
 use crate::process::Process;
 use crate::recovery::collect::DebugQuestion;
 use crate::report::Calibration;
+use crate::scheduling_log::SchedulingLogSet;
 pub use crate::scheduling_log::SchedulingRecord;
+use crate::vidsch::VidSch;
 
 /// How suspensions of a process's contexts began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,14 +54,14 @@ fn contexts_of(adapter: &Arc<Adapter>, process: &Process) -> Vec<Arc<HwContext>>
     let id = process.nt().id();
     let of_process =
         |context: &Arc<HwContext>| context.device().process().process().is_some_and(|owner| owner.nt().id() == id);
-    adapter.hw_contexts().into_iter().filter(|context| context.is_alive() && of_process(context)).collect()
+    HwContext::all_of(adapter).into_iter().filter(|context| context.is_alive() && of_process(context)).collect()
 }
 
 impl Os {
     /// The last value that user mode has queued on each live hardware queue, as the queue's last-queued word says: id
     /// of the process, user mode's handle of the queue, value.
     pub fn queued_values(&self, adapter: &Arc<Adapter>) -> Vec<(u64, u32, u64)> {
-        let queues = adapter.scheduler.queues();
+        let queues = VidSch::of(adapter).queues();
         let value = |queue: &Arc<crate::hw_queue::HwQueue>| {
             let process = queue.context().device().process().process()?;
             Some((process.nt().id(), queue.user_handle(), queue.last_queued()))
@@ -111,7 +115,7 @@ impl Os {
     /// Returns whether the driver took it and what it wrote was carried out.
     pub fn paging_operation(&self, adapter: &Arc<Adapter>, number: i32) -> bool {
         let _inside = self.kernel().enter();
-        let Some(manager) = adapter.memory.manager() else { return false };
+        let Some(manager) = VidMm::of(adapter).manager() else { return false };
         let operation = Op::Stray(DXGK_BUILDPAGINGBUFFER_OPERATION(number));
         let run = manager.run_on_worker(adapter, move |adapter, manager| manager.pager.run(adapter, &[operation]));
         run.is_some_and(|run| run.is_ok())
@@ -138,7 +142,7 @@ impl Os {
     pub fn disconnect_doorbells(&self, adapter: &Arc<Adapter>, all: bool) {
         let _inside = self.kernel().enter();
         let retry = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY;
-        for doorbell in adapter.scheduler.queues().iter().flat_map(|queue| queue.doorbells()) {
+        for doorbell in VidSch::of(adapter).queues().iter().flat_map(|queue| queue.doorbells()) {
             if all {
                 doorbell.disconnect_if(retry, |_| true);
             } else {
@@ -149,7 +153,7 @@ impl Os {
 
     /// How many doorbells of an adapter lead to the GPU. No process is waited for.
     pub fn connected_doorbells(&self, adapter: &Arc<Adapter>) -> usize {
-        let queues = adapter.scheduler.queues();
+        let queues = VidSch::of(adapter).queues();
         queues.iter().flat_map(|queue| queue.doorbells()).filter(|doorbell| doorbell.is_connected()).count()
     }
 
@@ -163,7 +167,7 @@ impl Os {
     pub fn put_to_sleep(&self, adapter: &Arc<Adapter>, hibernates: bool) {
         let _inside = self.kernel().enter();
         if adapter.is_started() {
-            adapter.power.sleep.begin(adapter, if hibernates { Loss::Hibernate } else { Loss::Standby });
+            Power::of(adapter).sleep.begin(adapter, if hibernates { Loss::Hibernate } else { Loss::Standby });
         }
     }
 
@@ -172,19 +176,19 @@ impl Os {
     pub fn wake_up(&self, adapter: &Arc<Adapter>) {
         let _inside = self.kernel().enter();
         if adapter.is_started() {
-            adapter.power.sleep.end(adapter);
+            Power::of(adapter).sleep.end(adapter);
         }
     }
 
     /// Returns whether an adapter's device [sleeps](Self::put_to_sleep).
     pub fn is_asleep(&self, adapter: &Arc<Adapter>) -> bool {
-        adapter.power.sleep.is_asleep()
+        Power::of(adapter).sleep.is_asleep()
     }
 
     /// The F-state that the power component of a node's engine was told last, 0 before that. `None`: it has none.
     pub fn f_state(&self, adapter: &Arc<Adapter>, node: u32) -> Option<u32> {
         let _inside = self.kernel().enter();
-        adapter.power.state_of(node)
+        Power::of(adapter).state_of(node)
     }
 
     /// Calls `DxgkDdiSuspendContext` for each hardware context of a process, and waits for nothing.
@@ -242,7 +246,7 @@ impl Os {
     /// Source: DDI page DxgkDdiSetupPriorityBands; DXGKARG_SETUPPRIORITYBANDS.
     pub fn set_priority_bands(&self, adapter: &Arc<Adapter>, change: impl FnOnce(&mut DXGKARG_SETUPPRIORITYBANDS)) {
         let _inside = self.kernel().enter();
-        adapter.scheduler.set_priority_bands(adapter, change);
+        VidSch::of(adapter).set_priority_bands(adapter, change);
     }
 
     /// Resumes the hardware contexts of a process, acknowledged or not: what is acknowledged later is an old fence.
@@ -261,20 +265,20 @@ impl Os {
     /// The native fence log buffers that an adapter's driver has been given.
     pub fn fence_logs(&self, adapter: &Arc<Adapter>) -> Vec<LogBuffer> {
         let _inside = self.kernel().enter();
-        adapter.scheduler.queues().iter().flat_map(|queue| queue.log().describe(queue)).collect()
+        VidSch::of(adapter).queues().iter().flat_map(|queue| queue.log().describe(queue)).collect()
     }
 
     /// Replaces the scheduling logs of an adapter, as Dxgkrnl may at any time. Without logs there is nothing to do.
     pub fn recreate_scheduling_logs(&self, adapter: &Arc<Adapter>) {
         let _inside = self.kernel().enter();
-        adapter.scheduling_logs.replace(adapter);
+        SchedulingLogSet::of(adapter).replace(adapter);
     }
 
     /// Entries that were read from the scheduling logs of an adapter since it was started, node by node, the oldest
     /// first; at most 65,536 of a node.
     pub fn scheduling_records(&self, adapter: &Arc<Adapter>) -> Vec<SchedulingRecord> {
         let _inside = self.kernel().enter();
-        adapter.scheduling_logs.records(adapter)
+        SchedulingLogSet::of(adapter).records(adapter)
     }
 
     /// Calls `DxgkDdiSetNativeFenceLogBuffer` for a queue by the driver's handle ([`LogBuffer::driver`]) with a buffer
@@ -288,7 +292,7 @@ impl Os {
         kind: DXGK_NATIVE_FENCE_LOG_TYPE,
     ) -> Option<NTSTATUS> {
         let _inside = self.kernel().enter();
-        let queue = adapter.scheduler.queues().into_iter().find(|known| known.driver_handle() == queue)?;
+        let queue = VidSch::of(adapter).queues().into_iter().find(|known| known.driver_handle() == queue)?;
         Some(queue.log().offer(&queue, kind))
     }
 

@@ -20,8 +20,8 @@ use nt_model::{In, Routine, ShimEntry};
 use wddm_abi::slots::DXGKRNL_INTERFACE_SLOTS;
 use wddm_abi::{DXGKRNL_INTERFACE, HANDLE, NTSTATUS, Plain, ntstatus};
 
-use crate::adapter::Adapter;
 use crate::handle;
+use crate::miniport::Miniport;
 use crate::rules::interface::{CB_FROM_ISR, CB_HANDLE};
 
 /// What stands behind `DXGKRNL_INTERFACE.Size`.
@@ -62,7 +62,7 @@ pub(crate) struct InterfaceTable {
 
 impl InterfaceTable {
     /// The table for `adapter`.
-    pub(crate) fn new(adapter: &Adapter, device_handle: HANDLE) -> Box<Self> {
+    pub(crate) fn new(adapter: &Miniport, device_handle: HANDLE) -> Box<Self> {
         let personality = adapter.personality();
         let mut table = DXGKRNL_INTERFACE::zeroed();
         table.Size = personality.interface_size.min(size_of::<DXGKRNL_INTERFACE>() as u32);
@@ -95,9 +95,9 @@ pub(crate) fn callback<R, const N: usize>(
     device_handle: HANDLE,
     routine: &'static Routine,
     arguments: [u64; N],
-    run: impl FnOnce(&Arc<Adapter>) -> R,
+    run: impl FnOnce(&Arc<Miniport>) -> R,
 ) -> Result<R, NTSTATUS> {
-    let Some(adapter) = handle::object::<Adapter>(device_handle) else {
+    let Some(adapter) = handle::object::<Miniport>(device_handle) else {
         report_handle(device_handle, routine);
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     };
@@ -106,10 +106,10 @@ pub(crate) fn callback<R, const N: usize>(
 
 /// [`callback`] for one whose adapter was found another way.
 pub(crate) fn callback_of<R, const N: usize>(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     routine: &'static Routine,
     arguments: [u64; N],
-    run: impl FnOnce(&Arc<Adapter>) -> R,
+    run: impl FnOnce(&Arc<Miniport>) -> R,
 ) -> Result<R, NTSTATUS> {
     let _service = adapter.kernel().service(routine, arguments);
     adapter.rules().count(&CB_HANDLE);

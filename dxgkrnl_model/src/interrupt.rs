@@ -24,9 +24,10 @@ use nt_model::sched::YieldPoint;
 use nt_model::{Dpc, Machine};
 use wddm_abi::{DXGK_INTERRUPT_TYPE, DXGKARGCB_NOTIFY_INTERRUPT_DATA};
 
-use crate::adapter::Adapter;
 use crate::ddi::call_ddi;
+use crate::miniport::Miniport;
 use crate::pci::DEVICE_IRQL;
+use crate::recovery::Tdr;
 use crate::rules::interrupt::{DPC_NOTIFY, INT_DPC, INT_LEVEL, INT_MESSAGE, INT_REENTRANT, ISR_CLAIM, ISR_DISMISS};
 use crate::sync::{Lock, Rank};
 pub(crate) use classify::{Notice, Signaled};
@@ -87,8 +88,19 @@ pub(crate) struct Interrupts {
     pub(crate) overflows: AtomicU64,
 }
 
+impl Default for Interrupts {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Interrupts {
-    pub(crate) fn new() -> Self {
+    /// That of an adapter.
+    pub(crate) fn of(adapter: &Miniport) -> &Self {
+        adapter.extension()
+    }
+
+    fn new() -> Self {
         Self {
             lists: Lock::new(Rank::Interrupt, Vec::new()),
             dpc: Lock::new(Rank::Log, None),
@@ -104,7 +116,7 @@ impl Interrupts {
 
     /// Connects the driver's routine and prepares the DPC. Called before `DxgkDdiStartDevice`: the driver enables its
     /// interrupts inside.
-    pub(crate) fn connect(&self, adapter: &Arc<Adapter>) {
+    pub(crate) fn connect(&self, adapter: &Arc<Miniport>) {
         let weak = Arc::downgrade(adapter);
         let dpc = Dpc::new(adapter.kernel(), move |_, _| {
             if let Some(adapter) = weak.upgrade() {
@@ -136,7 +148,7 @@ impl Interrupts {
     /// Disconnects and waits until neither routine nor DPC runs.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn disconnect(&self, adapter: &Adapter) {
+    pub(crate) fn disconnect(&self, adapter: &Miniport) {
         adapter.device.disconnect(adapter.shared());
         adapter.kernel().flush_queued_dpcs();
         let dpc = self.dpc.lock().take();
@@ -190,7 +202,7 @@ impl Interrupts {
 }
 
 /// The calling thread holds the adapter's interrupt lock while `f` runs.
-fn in_section<R>(adapter: &Adapter, in_isr: bool, message: u32, f: impl FnOnce() -> R) -> R {
+fn in_section<R>(adapter: &Miniport, in_isr: bool, message: u32, f: impl FnOnce() -> R) -> R {
     let address = core::ptr::from_ref(adapter).addr();
     let old = SECTION.with(|section| section.replace(Section { adapter: address, in_isr, owes_dpc: false, message }));
     let result = f();
@@ -201,7 +213,7 @@ fn in_section<R>(adapter: &Adapter, in_isr: bool, message: u32, f: impl FnOnce()
     });
     if now.owes_dpc {
         // A collected violation: what was notified is worked off all the same.
-        adapter.interrupts.queue_dpc(adapter.kernel());
+        Interrupts::of(adapter).queue_dpc(adapter.kernel());
     }
     result
 }
@@ -209,7 +221,7 @@ fn in_section<R>(adapter: &Adapter, in_isr: bool, message: u32, f: impl FnOnce()
 /// Runs `f` at the device's level, excluding the interrupt routine.
 ///
 /// IRQL: at most DISPATCH_LEVEL. `None`: no interrupt is connected.
-pub(crate) fn synchronize<R>(adapter: &Adapter, f: impl FnOnce() -> R) -> Option<R> {
+pub(crate) fn synchronize<R>(adapter: &Miniport, f: impl FnOnce() -> R) -> Option<R> {
     let interrupt = adapter.device.connection()?;
     crate::sync::assert_free("KeSynchronizeExecution");
     Some(adapter.kernel().synchronize(&interrupt, || in_section(adapter, false, 0, f)))
@@ -221,21 +233,21 @@ pub(crate) fn synchronize<R>(adapter: &Adapter, f: impl FnOnce() -> R) -> Option
 /// Chosen: no page says what the OS does with interrupts that it has not worked off by then.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn forget_node(adapter: &Arc<Adapter>, node: usize) {
-    let interrupts = &adapter.interrupts;
+pub(crate) fn forget_node(adapter: &Arc<Miniport>, node: usize) {
+    let interrupts = &Interrupts::of(adapter);
     // An interrupt routine that runs has reported everything by then.
     let list = synchronize(adapter, || interrupts.take_node(node)).unwrap_or_else(|| interrupts.take_node(node));
     crate::vidsch::dpc::end_packets(adapter, node, list);
-    adapter.tdr.note_reset(node);
+    Tdr::of(adapter).note_reset(node);
 }
 
 /// Whether the calling thread runs at the device's level under the adapter's interrupt lock.
-fn is_synchronized(adapter: &Adapter) -> bool {
+fn is_synchronized(adapter: &Miniport) -> bool {
     SECTION.with(|section| section.get().adapter) == core::ptr::from_ref(adapter).addr()
 }
 
-fn run_isr(adapter: &Arc<Adapter>, message: u32) -> bool {
-    adapter.interrupts.interrupts.fetch_add(1, Ordering::Relaxed);
+fn run_isr(adapter: &Arc<Miniport>, message: u32) -> bool {
+    Interrupts::of(adapter).interrupts.fetch_add(1, Ordering::Relaxed);
     let edu = adapter.device.edu();
     let before = edu.map(|edu| (edu.resets(), edu.raised(), edu.interrupt_status()));
     // A routine that a stopped machine has not called, or has not let return, says nothing.
@@ -263,7 +275,7 @@ fn run_isr(adapter: &Arc<Adapter>, message: u32) -> bool {
 }
 
 /// What the driver's routine returned; false without one, `None` in a machine that has stopped.
-fn call_isr(adapter: &Adapter, message: u32) -> Option<bool> {
+fn call_isr(adapter: &Miniport, message: u32) -> Option<bool> {
     let Some(function) = adapter.table().DxgkDdiInterruptRoutine else { return Some(false) };
     let context = adapter.context();
     in_section(adapter, true, message, || {
@@ -280,7 +292,7 @@ fn call_isr(adapter: &Adapter, message: u32) -> Option<bool> {
 /// Lets the routine see an interrupt of another device on the same line: it must not claim it.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn probe_foreign_interrupt(adapter: &Adapter) {
+pub(crate) fn probe_foreign_interrupt(adapter: &Miniport) {
     if !adapter.device.shares_line() {
         return;
     }
@@ -298,13 +310,13 @@ pub(crate) fn probe_foreign_interrupt(adapter: &Adapter) {
     });
 }
 
-fn run_dpc(adapter: &Arc<Adapter>) {
-    adapter.interrupts.dpcs.fetch_add(1, Ordering::Relaxed);
-    let had_pending = adapter.interrupts.has_pending();
-    let before = adapter.interrupts.notified_dpc.load(Ordering::Relaxed);
+fn run_dpc(adapter: &Arc<Miniport>) {
+    Interrupts::of(adapter).dpcs.fetch_add(1, Ordering::Relaxed);
+    let had_pending = Interrupts::of(adapter).has_pending();
+    let before = Interrupts::of(adapter).notified_dpc.load(Ordering::Relaxed);
     let context = adapter.context();
     let called = call_ddi!(adapter, DxgkDdiDpcRoutine(context));
-    let notified = adapter.interrupts.notified_dpc.load(Ordering::Relaxed) != before;
+    let notified = Interrupts::of(adapter).notified_dpc.load(Ordering::Relaxed) != before;
     let owed = had_pending && called.is_ok();
     if owed {
         adapter.rules().check(&DPC_NOTIFY, notified, || {
@@ -319,8 +331,8 @@ fn run_dpc(adapter: &Arc<Adapter>) {
 /// Works off what interrupts reported.
 ///
 /// IRQL: DISPATCH_LEVEL.
-fn work_off(adapter: &Arc<Adapter>) {
-    for (node, list) in adapter.interrupts.take() {
+fn work_off(adapter: &Arc<Miniport>) {
+    for (node, list) in Interrupts::of(adapter).take() {
         crate::vidsch::dpc::work_off(adapter, node, list);
     }
 }
@@ -328,8 +340,8 @@ fn work_off(adapter: &Arc<Adapter>) {
 /// `DxgkCbNotifyInterrupt`.
 ///
 /// IRQL: the device's.
-fn notify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
-    adapter.interrupts.notifications.fetch_add(1, Ordering::Relaxed);
+fn notify(adapter: &Arc<Miniport>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
+    Interrupts::of(adapter).notifications.fetch_add(1, Ordering::Relaxed);
     let kernel = adapter.kernel();
     let synchronized = is_synchronized(adapter) && kernel.irql() >= DEVICE_IRQL;
     adapter.rules().check(&INT_LEVEL, synchronized, || {
@@ -343,15 +355,15 @@ fn notify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
             format!("called for message {message}, InterruptMessageNumber is {named}")
         });
     }
-    let alone = !adapter.interrupts.notifying.swap(true, Ordering::AcqRel);
+    let alone = !Interrupts::of(adapter).notifying.swap(true, Ordering::AcqRel);
     adapter.rules().check(&INT_REENTRANT, alone, || "called while another call runs for this adapter".to_owned());
     // Two that run at once meet here.
     kernel.yield_point(YieldPoint::Service);
     if let Some((node, notice)) = classify::classify(adapter, data) {
-        adapter.interrupts.journal.note(data, node, &notice);
-        adapter.interrupts.push(node, notice, adapter.personality().notification_list);
+        Interrupts::of(adapter).journal.note(data, node, &notice);
+        Interrupts::of(adapter).push(node, notice, adapter.personality().notification_list);
     }
     if alone {
-        adapter.interrupts.notifying.store(false, Ordering::Release);
+        Interrupts::of(adapter).notifying.store(false, Ordering::Release);
     }
 }

@@ -23,6 +23,7 @@ pub mod initiative;
 mod interface;
 mod interrupt;
 mod memory;
+pub mod miniport;
 pub mod os;
 pub mod pci;
 pub mod personality;

@@ -23,9 +23,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use nt_model::{CacheType, PageKind, PageObject, Thread};
 use wddm_abi::NTSTATUS;
 
-use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
 use crate::fence::segments::FenceSegments;
+use crate::miniport::Miniport;
 use crate::personality::Neighbour;
 use crate::process::ProcessAdapter;
 use crate::sync::{Lock, Rank, Signal};
@@ -37,7 +37,7 @@ use space::Content;
 use va::{PAGE, Protection, Use, Wanted};
 
 /// Work of the paging worker.
-pub(crate) type Job = Box<dyn FnOnce(&Arc<Adapter>, &Arc<Manager>) + Send>;
+pub(crate) type Job = Box<dyn FnOnce(&Arc<Miniport>, &Arc<Manager>) + Send>;
 
 /// VidMm of an adapter: nothing until it is started.
 #[derive(Debug)]
@@ -81,8 +81,19 @@ impl std::fmt::Debug for Manager {
     }
 }
 
+impl Default for VidMm {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl VidMm {
-    pub(crate) fn new() -> Self {
+    /// That of an adapter.
+    pub(crate) fn of(adapter: &Miniport) -> &Self {
+        adapter.extension()
+    }
+
+    fn new() -> Self {
         Self { manager: Lock::new(Rank::Log, None), system_context: AtomicUsize::new(0) }
     }
 
@@ -100,7 +111,7 @@ impl VidMm {
     ///
     /// # Errors
     /// What a driver's function returned.
-    pub(crate) fn start(&self, adapter: &Arc<Adapter>, caps: &Arc<Caps>) -> Result<(), NTSTATUS> {
+    pub(crate) fn start(&self, adapter: &Arc<Miniport>, caps: &Arc<Caps>) -> Result<(), NTSTATUS> {
         let kernel = adapter.kernel();
         let manager = Arc::new(Manager {
             caps: caps.clone(),
@@ -139,7 +150,7 @@ impl VidMm {
     }
 
     /// Ends the worker and takes down the paging process. Processes have left the adapter before.
-    pub(crate) fn stop(&self, adapter: &Arc<Adapter>) {
+    pub(crate) fn stop(&self, adapter: &Arc<Miniport>) {
         let Some(manager) = self.manager() else { return };
         manager.stopping.store(true, Ordering::Release);
         manager.changed.notify(adapter.kernel());
@@ -175,7 +186,7 @@ impl Manager {
         self.system.lock().clone()
     }
 
-    fn work(self: &Arc<Self>, adapter: &std::sync::Weak<Adapter>) {
+    fn work(self: &Arc<Self>, adapter: &std::sync::Weak<Miniport>) {
         loop {
             let Some(adapter) = adapter.upgrade() else { return };
             let next = self.changed.wait_for(adapter.kernel(), None, || {
@@ -193,13 +204,13 @@ impl Manager {
     }
 
     /// Adds a job behind all others.
-    pub(crate) fn post(&self, adapter: &Adapter, job: Job) {
+    pub(crate) fn post(&self, adapter: &Miniport, job: Job) {
         self.enqueue(job);
         self.wake(adapter);
     }
 
     /// Adds a job before all others.
-    pub(crate) fn post_first(&self, adapter: &Adapter, job: Job) {
+    pub(crate) fn post_first(&self, adapter: &Miniport, job: Job) {
         self.jobs.lock().push_front(job);
         self.wake(adapter);
     }
@@ -209,7 +220,7 @@ impl Manager {
         self.jobs.lock().push_back(job);
     }
 
-    fn wake(&self, adapter: &Adapter) {
+    fn wake(&self, adapter: &Miniport) {
         self.changed.notify(adapter.kernel());
     }
 
@@ -218,8 +229,8 @@ impl Manager {
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn run_on_worker<R: Send + 'static>(
         &self,
-        adapter: &Arc<Adapter>,
-        f: impl FnOnce(&Arc<Adapter>, &Arc<Manager>) -> R + Send + 'static,
+        adapter: &Arc<Miniport>,
+        f: impl FnOnce(&Arc<Miniport>, &Arc<Manager>) -> R + Send + 'static,
     ) -> Option<R> {
         let slot = Arc::new((Lock::new(Rank::Log, None), Signal::new()));
         let answer = slot.clone();
@@ -260,14 +271,14 @@ impl Manager {
         self.segments.lock().iter().find(|segment| segment.segment.id == id)?.cpu_frame(offset)
     }
 
-    fn table_in_segment(&self, adapter: &Adapter, id: u32, bytes: u64, alignment: u64) -> Option<TableMemory> {
+    fn table_in_segment(&self, adapter: &Miniport, id: u32, bytes: u64, alignment: u64) -> Option<TableMemory> {
         let (address, offset) = self.allocate_in_segment(id, bytes, alignment, false)?;
         let kernel = self.kernel_address(adapter, id, offset).unwrap_or(0);
         Some(TableMemory::Segment { id, offset, address, kernel })
     }
 
     /// Where the kernel sees a byte of a CPU-visible segment.
-    pub(crate) fn kernel_address(&self, adapter: &Adapter, id: u32, offset: u64) -> Option<usize> {
+    pub(crate) fn kernel_address(&self, adapter: &Miniport, id: u32, offset: u64) -> Option<usize> {
         let frame = self.cpu_frame(id, offset)?;
         let (object, index) = adapter.kernel().page_of_frame(frame)?;
         let within = index * nt_model::PAGE_SIZE + (offset % PAGE) as usize;
@@ -286,7 +297,7 @@ impl Manager {
     /// Maps system pages into the paging process. On the paging worker, or before it runs.
     pub(crate) fn map_for_system(
         self: &Arc<Self>,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         frames: Vec<u64>,
         protection: Protection,
     ) -> Result<u64, PagingError> {
@@ -299,7 +310,7 @@ impl Manager {
     /// worker.
     pub(crate) fn map_scratch(
         self: &Arc<Self>,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         segment: u32,
         addresses: Vec<u64>,
     ) -> Result<u64, PagingError> {
@@ -311,7 +322,7 @@ impl Manager {
     /// they lie in the part that has tables from the start. On the paging worker, or before it runs.
     pub(crate) fn show_to_system(
         self: &Arc<Self>,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         content: Content,
         wanted: &Wanted,
         purpose: Purpose,
@@ -334,7 +345,7 @@ impl Manager {
     /// there, or 0. On the paging worker.
     pub(crate) fn fill_segment(
         self: &Arc<Self>,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         (id, address): (u32, u64),
         size: u64,
         allocation: usize,
@@ -354,7 +365,7 @@ impl Manager {
     }
 
     /// Undoes [`show_to_system`](Self::show_to_system) and what calls it. On the paging worker.
-    pub(crate) fn unmap_for_system(self: &Arc<Self>, adapter: &Arc<Adapter>, address: u64, pages: u64) {
+    pub(crate) fn unmap_for_system(self: &Arc<Self>, adapter: &Arc<Miniport>, address: u64, pages: u64) {
         let Some(system) = self.system() else { return };
         let _ = system.set_entries(adapter, self, address, pages, &Content::None, Purpose::default());
         system.address_space().with_ranges(|ranges| ranges.remove(address, 0));
@@ -365,7 +376,7 @@ impl Manager {
     /// Chosen: by the CPU, as the tables of the paging process are initialized; the article has them prepared once.
     fn show_table(
         self: &Arc<Self>,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         memory: &TableMemory,
         bytes: u64,
     ) -> Result<u64, PagingError> {
@@ -384,7 +395,7 @@ impl Manager {
     }
 
     /// Physical address of what a neighbour names; `None` where there is no such thing.
-    pub(crate) fn neighbour_address(&self, adapter: &Adapter, kind: Neighbour) -> Option<u64> {
+    pub(crate) fn neighbour_address(&self, adapter: &Miniport, kind: Neighbour) -> Option<u64> {
         match kind {
             Neighbour::Registers => adapter.device.registers_address(),
             Neighbour::Behind => Some((adapter.kernel().highest_physical_address() / PAGE + 1) * PAGE),

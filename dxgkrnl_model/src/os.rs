@@ -15,12 +15,14 @@ use wddm_abi::NTSTATUS;
 
 use crate::adapter::{Adapter, AdapterConfig, StartError};
 use crate::driver::{self, Driver, DriverError, LoadedDriver};
+use crate::miniport::Miniport;
 use crate::personality::{Clock, Personality};
 use crate::process::{Process, ProcessInner};
 use crate::report::{Counters, HotWindow, Report};
 use crate::sharing::Names;
 use crate::sync::{Lock, Rank};
 use crate::transcript::{self, BadTranscript, START_26100, Step};
+use crate::vidsch::VidSch;
 
 /// Machines by address, so that a function without any handle finds its own.
 static MACHINES: RwLock<Vec<(usize, Weak<Shared>)>> = RwLock::new(Vec::new());
@@ -31,7 +33,7 @@ pub(crate) struct Shared {
     personality: Personality,
     steps: Vec<Step>,
     drivers: Lock<Vec<Arc<LoadedDriver>>>,
-    adapters: Lock<Vec<Arc<Adapter>>>,
+    miniports: Lock<Vec<Arc<Miniport>>>,
     processes: Lock<Vec<Arc<ProcessInner>>>,
     /// Some tool traces fences.
     tracing_fences: AtomicBool,
@@ -78,12 +80,13 @@ impl Shared {
         self.drivers.lock().iter().find(|driver| driver.object() == object).cloned()
     }
 
-    pub(crate) fn adapters(&self) -> Vec<Arc<Adapter>> {
-        self.adapters.lock().clone()
+    /// The ways into the drivers of all adapters.
+    pub(crate) fn adapters(&self) -> Vec<Arc<Miniport>> {
+        self.miniports.lock().clone()
     }
 
     /// The started adapter with this LUID.
-    pub(crate) fn adapter_by_luid(&self, luid: u64) -> Option<Arc<Adapter>> {
+    pub(crate) fn adapter_by_luid(&self, luid: u64) -> Option<Arc<Miniport>> {
         self.adapters().into_iter().find(|adapter| adapter.is_started() && adapter.luid_number() == luid)
     }
 
@@ -120,6 +123,7 @@ pub(crate) fn shared_of(machine: &Machine) -> Option<Arc<Shared>> {
 pub struct Os {
     shared: Arc<Shared>,
     scheduler: Option<Arc<SeededScheduler>>,
+    adapters: Lock<Vec<Arc<Adapter>>>,
 }
 
 impl fmt::Debug for Os {
@@ -160,7 +164,7 @@ impl Os {
             personality,
             steps,
             drivers: Lock::new(Rank::Os, Vec::new()),
-            adapters: Lock::new(Rank::Os, Vec::new()),
+            miniports: Lock::new(Rank::Os, Vec::new()),
             processes: Lock::new(Rank::Os, Vec::new()),
             tracing_fences: AtomicBool::new(false),
             names: Names::new(),
@@ -171,7 +175,7 @@ impl Os {
         machines.retain(|(_, shared)| shared.strong_count() != 0);
         machines.push((address, Arc::downgrade(&shared)));
         drop(machines);
-        let os = Self { shared, scheduler };
+        let os = Self { shared, scheduler, adapters: Lock::new(Rank::Os, Vec::new()) };
         {
             let _inside = os.kernel().enter();
             driver::register(&os.shared);
@@ -231,7 +235,8 @@ impl Os {
     ) -> (Arc<Adapter>, Result<(), StartError>) {
         let _inside = self.kernel().enter();
         let adapter = Adapter::new(&self.shared, driver, config);
-        self.shared.adapters.lock().push(adapter.clone());
+        self.shared.miniports.lock().push(Arc::clone(&adapter));
+        self.adapters.lock().push(adapter.clone());
         let started = adapter.start();
         if started.is_err() {
             self.forget_adapter(&adapter);
@@ -264,7 +269,8 @@ impl Os {
 
     fn forget_adapter(&self, adapter: &Arc<Adapter>) {
         adapter.device.unplug(&self.shared);
-        self.shared.adapters.lock().retain(|other| !Arc::ptr_eq(other, adapter));
+        self.shared.miniports.lock().retain(|other| !Arc::ptr_eq(other, adapter));
+        self.adapters.lock().retain(|other| !Arc::ptr_eq(other, adapter));
     }
 
     /// Tells an adapter's driver the device's power state: D0, or D3. The caller has no work outstanding.
@@ -288,7 +294,7 @@ impl Os {
     /// Replaces the native fence log buffers of every queue of an adapter, as Dxgkrnl may at any time.
     pub fn recreate_fence_logs(&self, adapter: &Arc<Adapter>) {
         let _inside = self.kernel().enter();
-        for queue in adapter.scheduler.queues().iter().filter(|queue| queue.is_user_mode()) {
+        for queue in VidSch::of(adapter).queues().iter().filter(|queue| queue.is_user_mode()) {
             // A driver that refuses has broken DXG-LOG-SET.
             let _ = queue.log().make(queue);
         }
@@ -303,7 +309,7 @@ impl Os {
         let _inside = self.kernel().enter();
         self.shared.tracing_fences.store(on, Ordering::Release);
         for adapter in self.adapters().iter().filter(|adapter| on && adapter.is_started()) {
-            for queue in adapter.scheduler.queues().iter().filter(|queue| queue.is_user_mode()) {
+            for queue in VidSch::of(adapter).queues().iter().filter(|queue| queue.is_user_mode()) {
                 queue.log().make_room(queue);
             }
         }
@@ -311,7 +317,7 @@ impl Os {
 
     /// The adapters.
     pub fn adapters(&self) -> Vec<Arc<Adapter>> {
-        self.shared.adapters()
+        self.adapters.lock().clone()
     }
 
     /// Makes a process.

@@ -4,6 +4,7 @@
 //! Without a connected interrupt `DxgkCbSynchronizeExecution` fails with STATUS_UNSUCCESSFUL, as its page says it may;
 //! the model then runs `DxgkDdiUpdateMonitoredValues` under a lock of its own at the same device level.
 
+pub(crate) mod object;
 mod properties;
 
 use std::sync::Arc;

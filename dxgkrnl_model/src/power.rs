@@ -23,11 +23,12 @@ use wddm_abi::{
     D3DDDI_DOORBELLSTATUS, DXGK_ENGINE_STATE, DXGK_POWER_COMPONENT_TYPE, DXGK_POWER_RUNTIME_COMPONENT, POWER_ACTION,
 };
 
-use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
 use crate::ddi::{self, call_ddi};
+use crate::miniport::Miniport;
 use crate::rules::queue::{POWER_FSTATE, POWER_STATE};
 use crate::sync::{Gate, Lock, Rank, Signal};
+use crate::vidsch::VidSch;
 use idle::Idle;
 pub(crate) use idle::watch;
 pub(crate) use sleep::Sleep;
@@ -99,9 +100,9 @@ pub(crate) struct Power {
 /// or a user-mode queue has not done what it was told is queued: what was rung in front of the rotation runs in F0.
 ///
 /// IRQL: PASSIVE_LEVEL.
-fn to_f1(adapter: &Arc<Adapter>, node: u32) {
+fn to_f1(adapter: &Arc<Miniport>, node: u32) {
     let doorbells = || {
-        let queues = adapter.scheduler.queues().into_iter();
+        let queues = VidSch::of(adapter).queues().into_iter();
         queues.filter(|queue| queue.context().node() == node).flat_map(|queue| queue.doorbells())
     };
     for doorbell in doorbells() {
@@ -113,13 +114,13 @@ fn to_f1(adapter: &Arc<Adapter>, node: u32) {
         crate::recovery::pass(adapter, gate.as_ref().filter(|_| doorbells().next().is_some()))
     };
     stop(&gates.f1);
-    if let Some(index) = adapter.power.component_of(node) {
+    if let Some(index) = Power::of(adapter).component_of(node) {
         let is_done = || adapter.personality().faults.f1_amid_work || idle::is_done(adapter, node);
-        let is_idle = || !adapter.scheduler.has_work(node) && is_done() && !adapter.power.is_active(index);
-        adapter.power.set(adapter, index, 1, is_idle);
+        let is_idle = || !VidSch::of(adapter).has_work(node) && is_done() && !Power::of(adapter).is_active(index);
+        Power::of(adapter).set(adapter, index, 1, is_idle);
         stop(&gates.f0);
         if doorbells().any(|doorbell| doorbell.is_connected()) {
-            adapter.power.set(adapter, index, 0, || true);
+            Power::of(adapter).set(adapter, index, 0, || true);
         }
     }
 }
@@ -131,8 +132,19 @@ const D3: i32 = 4;
 /// `DeviceUid` of the adapter itself.
 const WHOLE_ADAPTER: u32 = 0xFFFF_FFFF;
 
+impl Default for Power {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Power {
-    pub(crate) fn new() -> Self {
+    /// That of an adapter.
+    pub(crate) fn of(adapter: &Miniport) -> &Self {
+        adapter.extension()
+    }
+
+    fn new() -> Self {
         Self {
             components: Lock::new(Rank::Log, Vec::new()),
             serial: Gate::new(),
@@ -144,12 +156,12 @@ impl Power {
     }
 
     /// Components begin in F0.
-    pub(crate) fn start(&self, _adapter: &Arc<Adapter>, caps: &Arc<Caps>) {
+    pub(crate) fn start(&self, _adapter: &Arc<Miniport>, caps: &Arc<Caps>) {
         *self.components.lock() = caps.power_components.iter().map(Component::of).collect();
     }
 
     /// The adapter stops.
-    pub(crate) fn stop(&self, _adapter: &Arc<Adapter>) {
+    pub(crate) fn stop(&self, _adapter: &Arc<Miniport>) {
         self.components.lock().clear();
         self.idle.lock().clear();
         self.sleep.clear();
@@ -166,7 +178,7 @@ impl Power {
     }
 
     /// `DxgkCbSetPowerComponentActive`.
-    pub(crate) fn component_active(&self, adapter: &Arc<Adapter>, index: u32) {
+    pub(crate) fn component_active(&self, adapter: &Arc<Miniport>, index: u32) {
         let first = self.with(index, |component| {
             component.references += 1;
             component.references == 1 && component.state != 0
@@ -177,9 +189,9 @@ impl Power {
     }
 
     /// `DxgkCbSetPowerComponentIdle`: with the last reference it may be put to sleep.
-    pub(crate) fn component_idle(&self, adapter: &Arc<Adapter>, index: u32) {
+    pub(crate) fn component_idle(&self, adapter: &Arc<Miniport>, index: u32) {
         self.with(index, |component| component.references = component.references.saturating_sub(1));
-        adapter.scheduler.kick(adapter);
+        VidSch::of(adapter).kick(adapter);
     }
 
     /// Returns whether the driver has said of the component that it is active: it stays in F0.
@@ -190,7 +202,7 @@ impl Power {
     }
 
     /// `DxgkCbCompleteFStateTransition`.
-    pub(crate) fn complete_transition(&self, adapter: &Arc<Adapter>, index: u32) {
+    pub(crate) fn complete_transition(&self, adapter: &Arc<Miniport>, index: u32) {
         let complete = |component: &mut Component| {
             if component.pending {
                 component.reached = component.state;
@@ -212,7 +224,7 @@ impl Power {
     /// not to be, once no other transition is under way.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    fn set(&self, adapter: &Arc<Adapter>, index: u32, state: u32, wanted: impl FnOnce() -> bool) {
+    fn set(&self, adapter: &Arc<Miniport>, index: u32, state: u32, wanted: impl FnOnce() -> bool) {
         let _serial = self.serial.exclusive(adapter.kernel());
         if !wanted() {
             return;
@@ -259,26 +271,26 @@ impl Power {
     /// An engine said how it is.
     ///
     /// IRQL: DISPATCH_LEVEL.
-    pub(crate) fn engine_state(&self, adapter: &Arc<Adapter>, node: usize, state: DXGK_ENGINE_STATE) {
+    pub(crate) fn engine_state(&self, adapter: &Arc<Miniport>, node: usize, state: DXGK_ENGINE_STATE) {
         if state != DXGK_ENGINE_STATE::DXGK_ENGINE_STATE_TRANSITION_TO_F1 {
             return;
         }
         // CAST: a node's number.
         let node = node as u32;
-        let goes = move |adapter: &Arc<Adapter>| {
+        let goes = move |adapter: &Arc<Miniport>| {
             // In D3, and on the way there and back, the wish is dropped: doorbells and power are not the engine's then.
-            if let Some(_awake) = adapter.power.sleep.watch(adapter.kernel()) {
+            if let Some(_awake) = Power::of(adapter).sleep.watch(adapter.kernel()) {
                 to_f1(adapter, node);
             }
         };
-        adapter.scheduler.defer(adapter, Box::new(goes));
+        VidSch::of(adapter).defer(adapter, Box::new(goes));
     }
 
     /// Work comes to a node, which [`VidSch::has_work`](crate::vidsch::VidSch::has_work) knows of already, or a
     /// doorbell of it is connected. Behind this the engine is in F0.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn wake_node(&self, adapter: &Arc<Adapter>, node: u32) {
+    pub(crate) fn wake_node(&self, adapter: &Arc<Miniport>, node: u32) {
         if let Some(index) = self.component_of(node) {
             self.set(adapter, index, 0, || true);
         }
@@ -287,7 +299,7 @@ impl Power {
     /// Tells the driver the device's power state.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn set_device_state(adapter: &Adapter, on: bool, action: POWER_ACTION) {
+    pub(crate) fn set_device_state(adapter: &Miniport, on: bool, action: POWER_ACTION) {
         let context = adapter.context();
         let state = wddm_abi::DEVICE_POWER_STATE(if on { D0 } else { D3 });
         let dead = adapter.personality().dead_in_d3;

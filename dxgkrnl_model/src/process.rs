@@ -18,7 +18,6 @@ use std::sync::{Arc, Weak};
 use nt_model::{Entered, InProcess, Machine};
 use wddm_abi::{D3DKMT_HANDLE, NTSTATUS};
 
-use crate::adapter::Adapter;
 use crate::context::Context;
 use crate::device::Device;
 use crate::doorbell::Doorbell;
@@ -29,7 +28,9 @@ use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
 use crate::memory::allocation::{Allocation, OpenAllocation, OpenResource};
 use crate::memory::paging_queue::PagingQueue;
+use crate::miniport::Miniport;
 use crate::os::Shared;
+use crate::power::Power;
 use crate::recovery::lockout::Hangs;
 use crate::sync::{Admission, Lock, Rank};
 pub(crate) use adapter::{ProcessAdapter, judge_destroy};
@@ -259,7 +260,7 @@ impl ProcessInner {
     ///
     /// # Errors
     /// What the driver returned.
-    pub(crate) fn open(self: &Arc<Self>, adapter: &Arc<Adapter>) -> Result<Arc<ProcessAdapter>, NTSTATUS> {
+    pub(crate) fn open(self: &Arc<Self>, adapter: &Arc<Miniport>) -> Result<Arc<ProcessAdapter>, NTSTATUS> {
         if let Some(known) = self.on(adapter) {
             return Ok(known);
         }
@@ -280,7 +281,7 @@ impl ProcessInner {
     }
 
     /// The process's part on an adapter, if it has one.
-    pub(crate) fn on_adapter(&self, adapter: &Arc<Adapter>) -> Option<Arc<ProcessAdapter>> {
+    pub(crate) fn on_adapter(&self, adapter: &Arc<Miniport>) -> Option<Arc<ProcessAdapter>> {
         self.on(adapter)
     }
 
@@ -294,7 +295,7 @@ impl ProcessInner {
     }
 
     /// Allocations on `adapter` that the process has open.
-    pub(crate) fn allocations_on(&self, adapter: &Arc<Adapter>) -> Vec<Arc<OpenAllocation>> {
+    pub(crate) fn allocations_on(&self, adapter: &Arc<Miniport>) -> Vec<Arc<OpenAllocation>> {
         let is_it = |(_, object)| match object {
             UserObject::Allocation(open) => Some(open),
             _ => None,
@@ -304,11 +305,11 @@ impl ProcessInner {
     }
 
     /// The process's part on the adapter that `is_it` picks.
-    pub(crate) fn on_adapter_by(&self, is_it: impl Fn(&Adapter) -> bool) -> Option<Arc<ProcessAdapter>> {
+    pub(crate) fn on_adapter_by(&self, is_it: impl Fn(&Miniport) -> bool) -> Option<Arc<ProcessAdapter>> {
         self.adapters.lock().iter().find(|known| is_it(known.adapter())).cloned()
     }
 
-    fn on(&self, adapter: &Arc<Adapter>) -> Option<Arc<ProcessAdapter>> {
+    fn on(&self, adapter: &Arc<Miniport>) -> Option<Arc<ProcessAdapter>> {
         self.adapters.lock().iter().find(|known| Arc::ptr_eq(known.adapter(), adapter)).cloned()
     }
 
@@ -374,7 +375,7 @@ impl ProcessInner {
     }
 
     /// The adapter is being stopped: devices on it are lost.
-    pub(crate) fn leave_adapter(self: &Arc<Self>, adapter: &Arc<Adapter>) {
+    pub(crate) fn leave_adapter(self: &Arc<Self>, adapter: &Arc<Miniport>) {
         if let Some(part) = self.on(adapter) {
             part.begin_to_leave();
             part.devices().iter().for_each(Device::stop);
@@ -420,10 +421,10 @@ impl ProcessInner {
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn wake_devices(&self) {
-        let sleeps = |part: &&Arc<ProcessAdapter>| part.adapter().power.sleep.is_asleep();
+        let sleeps = |part: &&Arc<ProcessAdapter>| Power::of(part.adapter()).sleep.is_asleep();
         let asleep: Vec<_> = self.adapters.lock().iter().filter(sleeps).cloned().collect();
         for part in asleep {
-            part.adapter().power.sleep.end(part.adapter());
+            Power::of(part.adapter()).sleep.end(part.adapter());
         }
     }
 
@@ -480,7 +481,7 @@ impl ProcessInner {
 fn keep_awake(parts: &[Arc<ProcessAdapter>]) -> Vec<Admission<'_>> {
     let mut guards = Vec::new();
     for part in parts {
-        guards.push(part.adapter().power.sleep.stay_awake(part.adapter()));
+        guards.push(Power::of(part.adapter()).sleep.stay_awake(part.adapter()));
     }
     guards
 }

@@ -24,7 +24,6 @@
 //! | `collect.rs` | debug information |
 //! | `lockout.rs` | processes that hang engines again and again |
 //! | `unheard.rs` | fences that passed their monitored values without an interrupt |
-//! | `watchdog.rs` | calls of the scheduler in which the driver stays |
 //!
 //! Source: articles timeout-detection-and-recovery, tdr-changes-in-windows-8, tdr-registry-keys; DDI pages of the
 //! functions.
@@ -39,7 +38,6 @@ pub(crate) mod lockout;
 pub(crate) mod packet;
 pub mod steps;
 pub(crate) mod unheard;
-pub(crate) mod watchdog;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,12 +48,15 @@ use wddm_abi::DXGK_SCHEDULING_LOG_CONTEXT_STATE;
 pub(crate) use self::come_off::{await_suspension, await_suspensions, take_packets_off};
 use self::hw_engine::Late;
 use self::steps::Reason;
-use crate::adapter::Adapter;
 use crate::hw_context::{HwContext, Suspend};
 use crate::hw_queue::HwQueue;
+use crate::miniport::Miniport;
 use crate::personality::{Departure, Gate};
+use crate::power::Power;
 use crate::rules::tdr::HW_STALL;
+use crate::scheduling_log::SchedulingLogSet;
 use crate::sync::{Admission, Gate as Alone, Lock, Rank};
+use crate::vidsch::VidSch;
 
 /// Until the next look at a context whose engine another thread is resetting: a millisecond.
 const SOON: Ticks = 10_000;
@@ -109,7 +110,6 @@ pub(crate) struct Tdr {
     /// How often all did behind a reset of the adapter.
     adapter_over: AtomicU64,
     /// Looks after the calls that the scheduler makes.
-    pub(crate) watchdog: watchdog::Watchdog,
     /// What was recovered.
     pub(crate) journal: journal::Journal,
     /// Fences that are past their monitored value with somebody waiting, and since when.
@@ -127,8 +127,19 @@ pub(crate) struct Tdr {
     pub(crate) innocent_probes: AtomicU64,
 }
 
+impl Default for Tdr {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Tdr {
-    pub(crate) fn new() -> Self {
+    /// That of an adapter.
+    pub(crate) fn of(adapter: &Miniport) -> &Self {
+        adapter.extension()
+    }
+
+    fn new() -> Self {
         Self {
             enabled: AtomicBool::new(true),
             alone: Alone::new(),
@@ -140,7 +151,6 @@ impl Tdr {
             resets: Lock::new(Rank::Log, Vec::new()),
             over: Lock::new(Rank::Log, Vec::new()),
             adapter_over: AtomicU64::new(0),
-            watchdog: watchdog::Watchdog::new(),
             journal: journal::Journal::new(),
             lost: Lock::new(Rank::Log, Vec::new()),
             last_audit: AtomicU64::new(0),
@@ -192,7 +202,7 @@ impl Tdr {
     }
 
     /// Whether an engine without progress is looked for: the adapter is started, and its stop has not begun.
-    pub(crate) fn watches(&self, adapter: &Adapter) -> bool {
+    pub(crate) fn watches(&self, adapter: &Miniport) -> bool {
         adapter.personality().tdr.enabled && self.enabled.load(Ordering::Acquire) && adapter.is_working()
     }
 
@@ -229,7 +239,7 @@ impl Tdr {
     /// Waits until no recovery is under way.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    fn alone<'a>(&'a self, adapter: &'a Adapter) -> Admission<'a> {
+    fn alone<'a>(&'a self, adapter: &'a Miniport) -> Admission<'a> {
         if adapter.personality().departs(Departure::RecoversAtOnce) {
             return self.alone.shared(adapter.kernel());
         }
@@ -240,7 +250,7 @@ impl Tdr {
     /// over, or was over when the other was.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    fn begin_reset<'a>(&'a self, adapter: &'a Adapter, node: u32) -> Option<Admission<'a>> {
+    fn begin_reset<'a>(&'a self, adapter: &'a Miniport, node: u32) -> Option<Admission<'a>> {
         let resets = || self.resets_for(node, Reason::Suspension);
         let before = resets();
         if self.is_resetting(node) {
@@ -279,18 +289,18 @@ impl Tdr {
 }
 
 /// Looks for what makes no progress; when to look again. On the scheduler's worker.
-pub(crate) fn watch(adapter: &Arc<Adapter>) -> Option<Ticks> {
+pub(crate) fn watch(adapter: &Arc<Miniport>) -> Option<Ticks> {
     let settings = adapter.personality().tdr;
-    if !adapter.tdr.watches(adapter) {
+    if !Tdr::of(adapter).watches(adapter) {
         return None;
     }
-    let _awake = adapter.power.sleep.watch(adapter.kernel())?;
+    let _awake = Power::of(adapter).sleep.watch(adapter.kernel())?;
     let mut next: Option<Ticks> = None;
     let mut at = |deadline: Ticks| next = Some(next.map_or(deadline, |known| known.min(deadline)));
     // The time is asked anew for each: a recovery takes its own, and what begins behind it has all of TdrDelay.
     let now = || adapter.kernel().now();
     judge_probes(adapter, settings.delay, &mut at);
-    for queue in adapter.scheduler.queues() {
+    for queue in VidSch::of(adapter).queues() {
         look_at_queue(adapter, &queue, now(), settings.delay, &mut at);
     }
     packet::watch(adapter, settings.delay, &mut at);
@@ -300,15 +310,15 @@ pub(crate) fn watch(adapter: &Arc<Adapter>) -> Option<Ticks> {
 }
 
 /// Time in which nothing could run does not count: of queues, of packets, and fences whose signal nobody has told of.
-pub(crate) fn forget_time(adapter: &Adapter) {
-    for queue in adapter.scheduler.queues() {
+pub(crate) fn forget_time(adapter: &Miniport) {
+    for queue in VidSch::of(adapter).queues() {
         *queue.watch.lock() = QueueWatch::default();
     }
-    adapter.tdr.packets.lock().clear();
-    adapter.tdr.lost.lock().clear();
+    Tdr::of(adapter).packets.lock().clear();
+    Tdr::of(adapter).lost.lock().clear();
 }
 
-fn look_at_queue(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>, now: Ticks, delay: Ticks, at: &mut impl FnMut(Ticks)) {
+fn look_at_queue(adapter: &Arc<Miniport>, queue: &Arc<HwQueue>, now: Ticks, delay: Ticks, at: &mut impl FnMut(Ticks)) {
     let device = queue.context().device();
     if queue.is_unwatched() || device.usable().is_err() {
         return;
@@ -353,15 +363,15 @@ fn look_at_queue(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>, now: Ticks, delay
 /// context not running, and nothing else on its node that could be why, are a verdict.
 ///
 /// Only the scheduling log says what a node does; without one nothing is judged.
-fn look_for_stall(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>) {
+fn look_for_stall(adapter: &Arc<Miniport>, queue: &Arc<HwQueue>) {
     let context = queue.context();
     let alone = || {
-        let others = adapter.scheduler.queues();
+        let others = VidSch::of(adapter).queues();
         let others = others.iter().filter(|other| other.context().node() == context.node());
         others.filter(|other| !Arc::ptr_eq(other, queue)).all(is_done)
     };
     let runs = DXGK_SCHEDULING_LOG_CONTEXT_STATE::DXGK_SCHEDULING_LOG_CONTEXT_STATE_RUNNING.0;
-    let rests = || adapter.scheduling_logs.state(adapter, context).is_some_and(|state| state != runs);
+    let rests = || SchedulingLogSet::of(adapter).state(adapter, context).is_some_and(|state| state != runs);
     let stalled = !queue.is_user_mode() && !context.is_suspended() && !context.is_suspending() && alone() && rests();
     let seen = {
         let mut watch = queue.watch.lock();
@@ -387,9 +397,9 @@ fn is_done(queue: &Arc<HwQueue>) -> bool {
 }
 
 /// Asks whether the engine still answers.
-fn probe(adapter: &Arc<Adapter>, context: &Arc<HwContext>, now: Ticks) {
-    if adapter.tdr.is_resetting(context.node())
-        || adapter.tdr.probes.lock().iter().any(|probe| Arc::ptr_eq(&probe.context, context))
+fn probe(adapter: &Arc<Miniport>, context: &Arc<HwContext>, now: Ticks) {
+    if Tdr::of(adapter).is_resetting(context.node())
+        || Tdr::of(adapter).probes.lock().iter().any(|probe| Arc::ptr_eq(&probe.context, context))
     {
         return;
     }
@@ -400,16 +410,16 @@ fn probe(adapter: &Arc<Adapter>, context: &Arc<HwContext>, now: Ticks) {
         }
         let answer = context.suspend();
         if answer == Suspend::Done {
-            adapter.tdr.innocent_probes.fetch_add(1, Ordering::Relaxed);
+            Tdr::of(adapter).innocent_probes.fetch_add(1, Ordering::Relaxed);
             context.resume();
         }
         answer
     };
     match answer {
         Suspend::Pending(_) => {
-            adapter.tdr.probes.lock().push(Probe { context: context.clone(), since: now });
+            Tdr::of(adapter).probes.lock().push(Probe { context: context.clone(), since: now });
             // It may have been acknowledged meanwhile.
-            adapter.scheduler.kick(adapter);
+            VidSch::of(adapter).kick(adapter);
         }
         Suspend::Done => {}
         Suspend::Failed => hw_engine::recover(adapter, context.node(), Late::Refused(context), Reason::Suspension),
@@ -418,51 +428,52 @@ fn probe(adapter: &Arc<Adapter>, context: &Arc<HwContext>, now: Ticks) {
 
 /// Resumes the contexts that acknowledged, and resets the engines of those that owe it for longer than `delay`, one
 /// engine after another: a reset may take seconds, in which others acknowledge or their engine is reset as well.
-fn judge_probes(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ticks)) {
+fn judge_probes(adapter: &Arc<Miniport>, delay: Ticks, at: &mut impl FnMut(Ticks)) {
     loop {
         resume_acknowledged(adapter, &[]);
         let now = adapter.kernel().now();
         let late: Vec<_> = {
-            let probes = adapter.tdr.probes.lock();
+            let probes = Tdr::of(adapter).probes.lock();
             let late = probes.iter().filter(|probe| now >= probe.since + delay);
             late.map(|probe| probe.context.clone()).collect()
         };
         let late: Vec<_> = late.into_iter().filter(|context| context.is_suspending()).collect();
-        let Some(node) = late.iter().map(|context| context.node()).find(|node| !adapter.tdr.is_resetting(*node)) else {
+        let Some(node) = late.iter().map(|context| context.node()).find(|node| !Tdr::of(adapter).is_resetting(*node))
+        else {
             break;
         };
         let here: Vec<_> = late.into_iter().filter(|context| context.node() == node).collect();
         hw_engine::recover(adapter, node, Late::Owes(&here), Reason::Suspension);
     }
     let now = adapter.kernel().now();
-    for probe in adapter.tdr.probes.lock().iter() {
+    for probe in Tdr::of(adapter).probes.lock().iter() {
         at((probe.since + delay).max(now + SOON));
     }
 }
 
 /// Takes the probes of contexts that acknowledged, or are gone, off the list; the former run on. The list keeps the
 /// probes of the nodes `but`, which are being reset.
-fn resume_acknowledged(adapter: &Arc<Adapter>, but: &[u32]) {
-    let probes = std::mem::take(&mut *adapter.tdr.probes.lock());
+fn resume_acknowledged(adapter: &Arc<Miniport>, but: &[u32]) {
+    let probes = std::mem::take(&mut *Tdr::of(adapter).probes.lock());
     for probe in probes {
         if but.contains(&probe.context.node()) {
-            adapter.tdr.probes.lock().push(probe);
+            Tdr::of(adapter).probes.lock().push(probe);
             continue;
         }
         if !probe.context.is_alive() || probe.context.device().usable().is_err() {
             continue;
         }
         if probe.context.is_suspending() {
-            adapter.tdr.probes.lock().push(probe);
+            Tdr::of(adapter).probes.lock().push(probe);
             continue;
         }
         // The thread that ends the context may wait for a reset in which this is called.
         let Some(_held) = probe.context.hold_now() else {
-            adapter.tdr.probes.lock().push(probe);
+            Tdr::of(adapter).probes.lock().push(probe);
             continue;
         };
         if probe.context.is_alive() {
-            adapter.tdr.innocent_probes.fetch_add(1, Ordering::Relaxed);
+            Tdr::of(adapter).innocent_probes.fetch_add(1, Ordering::Relaxed);
             probe.context.resume();
         }
     }
@@ -471,7 +482,7 @@ fn resume_acknowledged(adapter: &Arc<Adapter>, but: &[u32]) {
 /// User mode forces the reset of a node's engine, or of the adapter. Returns when it is over.
 ///
 /// IRQL: PASSIVE_LEVEL; not on the worker.
-pub(crate) fn force(adapter: &Arc<Adapter>, node: Option<u32>) {
+pub(crate) fn force(adapter: &Arc<Miniport>, node: Option<u32>) {
     come_off::on_worker(adapter, move |adapter| match node {
         Some(node) => reset_wanted(adapter, node, Reason::ForcedEngine),
         None => adapter::run(adapter, Reason::Forced),
@@ -479,7 +490,7 @@ pub(crate) fn force(adapter: &Arc<Adapter>, node: Option<u32>) {
 }
 
 /// Stops at a gate, where there is one.
-pub(crate) fn pass(adapter: &Adapter, gate: Option<&Gate>) {
+pub(crate) fn pass(adapter: &Miniport, gate: Option<&Gate>) {
     if let Some(gate) = gate {
         gate.pass(adapter.kernel());
     }
@@ -491,11 +502,11 @@ pub(crate) fn pass(adapter: &Adapter, gate: Option<&Gate>) {
 ///
 /// Source: article tdr-changes-in-windows-8: each node is scheduled by itself, and the interrupts of the engine that
 /// timed out alone are ignored.
-fn between(adapter: &Arc<Adapter>, but: &[u32], gate: Option<&Gate>) {
+fn between(adapter: &Arc<Miniport>, but: &[u32], gate: Option<&Gate>) {
     let beside = || {
-        if watchdog::is_worker() {
+        if crate::miniport::is_worker() {
             resume_acknowledged(adapter, but);
-            adapter.scheduler.pump_beside(adapter, but);
+            VidSch::of(adapter).pump_beside(adapter, but);
         }
     };
     beside();
@@ -509,8 +520,8 @@ fn between(adapter: &Arc<Adapter>, but: &[u32], gate: Option<&Gate>) {
 /// Chosen: no preemption is tried before, since nothing has timed out.
 ///
 /// IRQL: PASSIVE_LEVEL; on the worker.
-pub(crate) fn reset_wanted(adapter: &Arc<Adapter>, node: u32, reason: Reason) {
-    let Some(found) = adapter.scheduler.node(node) else { return };
+pub(crate) fn reset_wanted(adapter: &Arc<Miniport>, node: u32, reason: Reason) {
+    let Some(found) = VidSch::of(adapter).node(node) else { return };
     match reason {
         Reason::AdapterFault | Reason::Forced => adapter::run(adapter, reason),
         _ if found.is_hardware_scheduled => hw_engine::recover(adapter, node, Late::Nobody, reason),
@@ -544,7 +555,7 @@ pub(crate) mod callbacks {
                     format!("DxgkCbInvalidateHwContext got {}", handle::describe(arguments.hHwContext))
                 });
                 let Some(context) = context else { return ntstatus::STATUS_INVALID_PARAMETER };
-                adapter.tdr.note_invalidated(&context);
+                super::Tdr::of(adapter).note_invalidated(&context);
                 ntstatus::STATUS_SUCCESS
             });
             status.unwrap_or_else(|status| status)

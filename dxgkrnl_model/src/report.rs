@@ -12,7 +12,13 @@ use nt_model::RuleReport;
 use nt_model::driver::STACK_ADVICE;
 use wddm_abi::DXGK_INTERRUPT_TYPE;
 
+use crate::hw_context::HwContext;
+use crate::interrupt::Interrupts;
+use crate::memory::VidMm;
+use crate::miniport::Miniport;
 use crate::os::Shared;
+use crate::power::Power;
+use crate::recovery::Tdr;
 use crate::sync::{Lock, Rank};
 pub use log::{Calibration, LogLoss, LogRecord, TimedLoss, TimedRecord};
 pub use user::{UserFault, UserMistake};
@@ -323,6 +329,32 @@ pub struct Report {
     pub user_faults: Vec<UserFault>,
 }
 
+impl AdapterReport {
+    /// What an adapter did so far.
+    pub(crate) fn of(adapter: &Miniport) -> Self {
+        let (interrupts, tdr) = (Interrupts::of(adapter), Tdr::of(adapter));
+        Self {
+            luid: adapter.luid_number(),
+            ddis: adapter.ddi_calls(),
+            callbacks: adapter.callback_calls(),
+            interrupts: interrupts.interrupts.load(Ordering::Relaxed),
+            raises: adapter.device.edu().map_or(0, |edu| edu.told()),
+            fences_named: interrupts.fences_named(),
+            fences_unnamed: interrupts.fences_unnamed(),
+            notifications: interrupts.notifications.load(Ordering::Relaxed),
+            kinds: interrupts.kinds(),
+            dpcs: interrupts.dpcs.load(Ordering::Relaxed),
+            overflows: interrupts.overflows.load(Ordering::Relaxed),
+            engine_resets: tdr.engine_resets.load(Ordering::Relaxed),
+            adapter_resets: tdr.adapter_resets.load(Ordering::Relaxed),
+            innocent_probes: tdr.innocent_probes.load(Ordering::Relaxed),
+            suspending: HwContext::all_of(adapter).iter().filter(|context| context.is_suspending()).count(),
+            power_transitions: Power::of(adapter).transitions(),
+            segments: VidMm::of(adapter).manager().map(|manager| manager.segment_usage()).unwrap_or_default(),
+        }
+    }
+}
+
 impl Report {
     /// Resets of adapters, which are among `counts.resets`.
     pub fn adapter_resets(&self) -> u64 {
@@ -335,7 +367,7 @@ impl Report {
             crate::fence_log::collect(adapter);
             crate::calibration::calibrate(adapter);
         }
-        let adapters = shared.adapters().iter().map(|adapter| adapter.report()).collect();
+        let adapters = shared.adapters().iter().map(|adapter| AdapterReport::of(adapter)).collect();
         let counters = &shared.counters;
         let counts = counters.counts();
         let tables = counters.tables.lock();

@@ -27,13 +27,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use wddm_abi::{DXGKARG_SETSCHEDULINGLOGBUFFER, NTSTATUS, ntstatus};
 
-use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::hw_context::HwContext;
+use crate::memory::VidMm;
+use crate::miniport::Miniport;
 use crate::personality::SchedulingLogs;
 use crate::rules::scheduling::{SLOG_INT, SLOG_INT_LOST, SLOG_RAN, SLOG_STALE};
 use crate::statistics::LoggedUse;
 use crate::sync::{Gate, Lock, Rank, Signal};
+use crate::vidsch::VidSch;
 use crate::vidsch::judge_resume;
 use reading::Buffer;
 
@@ -120,23 +122,34 @@ pub(crate) struct SchedulingLogSet {
     serial: Gate,
 }
 
+impl Default for SchedulingLogSet {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl SchedulingLogSet {
-    pub(crate) fn new() -> Self {
+    /// That of an adapter.
+    pub(crate) fn of(adapter: &Miniport) -> &Self {
+        adapter.extension()
+    }
+
+    fn new() -> Self {
         Self { nodes: Lock::new(Rank::Registry, Vec::new()), serial: Gate::new() }
     }
 
-    fn of(&self, node: u32) -> Option<Arc<NodeLog>> {
+    fn node(&self, node: u32) -> Option<Arc<NodeLog>> {
         self.nodes.lock().iter().find(|log| log.node == node).cloned()
     }
 
     /// Gives the driver a log for each node that it schedules itself.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn start(&self, adapter: &Arc<Adapter>) {
+    pub(crate) fn start(&self, adapter: &Arc<Miniport>) {
         if adapter.personality().scheduling_logs == SchedulingLogs::None {
             return;
         }
-        let nodes = adapter.scheduler.nodes();
+        let nodes = VidSch::of(adapter).nodes();
         let log = |node: u32| {
             Arc::new(NodeLog {
                 node,
@@ -153,7 +166,7 @@ impl SchedulingLogSet {
     /// Gives the driver new logs.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn replace(&self, adapter: &Arc<Adapter>) {
+    pub(crate) fn replace(&self, adapter: &Arc<Miniport>) {
         let _serial = self.serial.exclusive(adapter.kernel());
         let all = self.nodes.lock().clone();
         for log in all {
@@ -165,7 +178,7 @@ impl SchedulingLogSet {
     /// Judges whether the interrupts came that the entries in the logs ask for, while the device still works.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn finish(&self, adapter: &Arc<Adapter>) {
+    pub(crate) fn finish(&self, adapter: &Arc<Miniport>) {
         let all = self.nodes.lock().clone();
         for log in all {
             log.await_interrupt(adapter);
@@ -187,8 +200,8 @@ impl SchedulingLogSet {
     /// GPU has nothing to write.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn hide(&self, adapter: &Arc<Adapter>) {
-        let Some(manager) = adapter.memory.manager() else { return };
+    pub(crate) fn hide(&self, adapter: &Arc<Miniport>) {
+        let Some(manager) = VidMm::of(adapter).manager() else { return };
         let all = self.nodes.lock().clone();
         manager.run_on_worker(adapter, move |adapter, manager| {
             for log in all {
@@ -206,7 +219,7 @@ impl SchedulingLogSet {
     /// Judges what the logs hold, after the device was stopped, and frees them.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn stop(&self, adapter: &Adapter) {
+    pub(crate) fn stop(&self, adapter: &Miniport) {
         let all = std::mem::take(&mut *self.nodes.lock());
         for log in all {
             log.read(adapter);
@@ -221,15 +234,15 @@ impl SchedulingLogSet {
     /// Reads and judges what is new in a node's log, and wakes who waits for its interrupt.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn read(&self, adapter: &Adapter, node: u32) {
-        if let Some(log) = self.of(node) {
+    pub(crate) fn read(&self, adapter: &Miniport, node: u32) {
+        if let Some(log) = self.node(node) {
             log.read(adapter);
             log.changed.notify(adapter.kernel());
         }
     }
 
     /// What was read of a node's logs, the oldest first.
-    pub(crate) fn records(&self, adapter: &Adapter) -> Vec<SchedulingRecord> {
+    pub(crate) fn records(&self, adapter: &Miniport) -> Vec<SchedulingRecord> {
         let all = self.nodes.lock().clone();
         let read = |log: Arc<NodeLog>| {
             log.read(adapter);
@@ -242,8 +255,8 @@ impl SchedulingLogSet {
     /// log.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn with_usage<R>(&self, adapter: &Adapter, node: u32, f: impl FnOnce(&LoggedUse) -> R) -> Option<R> {
-        let log = self.of(node)?;
+    pub(crate) fn with_usage<R>(&self, adapter: &Miniport, node: u32, f: impl FnOnce(&LoggedUse) -> R) -> Option<R> {
+        let log = self.node(node)?;
         log.read(adapter);
         Some(f(&log.state.lock().usage))
     }
@@ -252,8 +265,8 @@ impl SchedulingLogSet {
     /// says so.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn state(&self, adapter: &Adapter, context: &HwContext) -> Option<i32> {
-        let log = self.of(context.node())?;
+    pub(crate) fn state(&self, adapter: &Miniport, context: &HwContext) -> Option<i32> {
+        let log = self.node(context.node())?;
         log.read(adapter);
         let who = core::ptr::from_ref(context).addr();
         let state = log.state.lock();
@@ -263,14 +276,14 @@ impl SchedulingLogSet {
     /// Counts an interrupt for a node's log. Returns whether one was due.
     ///
     /// IRQL: the device's.
-    pub(crate) fn interrupted(&self, adapter: &Adapter, node: u32) -> bool {
+    pub(crate) fn interrupted(&self, adapter: &Miniport, node: u32) -> bool {
         let count = |log: Arc<NodeLog>| {
             let mut state = log.state.lock();
             state.interrupts += 1;
             state.served = state.reached();
             (state.interrupts, state.served)
         };
-        let (interrupts, reached) = self.of(node).map_or((1, 0), count);
+        let (interrupts, reached) = self.node(node).map_or((1, 0), count);
         adapter.rules().check(&SLOG_INT, interrupts <= reached, || {
             format!("node {node}: interrupt {interrupts}, and the entry was written {reached} times")
         })
@@ -278,14 +291,14 @@ impl SchedulingLogSet {
 
     /// The driver is about to make a context of `node`; ends with [`made`](Self::made).
     pub(crate) fn making(&self, node: u32) {
-        if let Some(log) = self.of(node) {
+        if let Some(log) = self.node(node) {
             log.making.fetch_add(1, Ordering::AcqRel);
         }
     }
 
     /// Ends [`making`](Self::making): `context` is what the driver made, `None` where it failed.
     pub(crate) fn made(&self, node: u32, context: Option<&Arc<HwContext>>) {
-        let Some(log) = self.of(node) else { return };
+        let Some(log) = self.node(node) else { return };
         if let Some(context) = context {
             let (who, process) = (Arc::as_ptr(context).addr(), context.device().process().number());
             let known = Known { who, process, state: None, ran: false, excused: false };
@@ -299,8 +312,8 @@ impl SchedulingLogSet {
     /// it ran.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn destroyed(&self, adapter: &Adapter, context: &HwContext, driver: usize, ran: bool) {
-        let Some(log) = self.of(context.node()) else { return };
+    pub(crate) fn destroyed(&self, adapter: &Miniport, context: &HwContext, driver: usize, ran: bool) {
+        let Some(log) = self.node(context.node()) else { return };
         log.read(adapter);
         let who = core::ptr::from_ref(context).addr();
         let (known, used) = {
@@ -318,8 +331,8 @@ impl SchedulingLogSet {
 }
 
 impl NodeLog {
-    fn replace(&self, adapter: &Arc<Adapter>) {
-        let Some(manager) = adapter.memory.manager() else { return };
+    fn replace(&self, adapter: &Arc<Miniport>) {
+        let Some(manager) = VidMm::of(adapter).manager() else { return };
         let entries = adapter.personality().scheduling_log_entries.max(1);
         let made = manager.run_on_worker(adapter, move |adapter, manager| Buffer::make(adapter, manager, entries));
         let Some(Some(buffer)) = made else { return };
@@ -361,7 +374,7 @@ impl NodeLog {
         verdict.judge(adapter);
     }
 
-    fn set(&self, adapter: &Adapter, arguments: &DXGKARG_SETSCHEDULINGLOGBUFFER) -> NTSTATUS {
+    fn set(&self, adapter: &Miniport, arguments: &DXGKARG_SETSCHEDULINGLOGBUFFER) -> NTSTATUS {
         let (miniport, pointer) = (adapter.context(), core::ptr::from_ref(arguments));
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSetSchedulingLogBuffer(miniport, pointer)));
         if status != ntstatus::STATUS_NOT_SUPPORTED || adapter.table().DxgkDdiSetSchedulingLogBuffer.is_some() {
@@ -370,7 +383,7 @@ impl NodeLog {
         status
     }
 
-    fn read(&self, adapter: &Adapter) {
+    fn read(&self, adapter: &Miniport) {
         let making = self.making.load(Ordering::Acquire) != 0;
         let verdict = {
             let mut state = self.state.lock();
@@ -382,7 +395,7 @@ impl NodeLog {
 
     /// Where the interrupt's entry was written and no interrupt has come since, waits for one for as long as a timeout
     /// is, and judges whether it came. One interrupt answers for all entries that were written before it.
-    fn await_interrupt(&self, adapter: &Arc<Adapter>) {
+    fn await_interrupt(&self, adapter: &Arc<Miniport>) {
         let kernel = adapter.kernel();
         let due = self.state.lock().reached();
         let delivered = || adapter.device.edu().is_none_or(|edu| edu.delivers_interrupts());
@@ -418,7 +431,7 @@ mod tests {
     fn the_reset_of_a_node_forgives_the_interrupts_of_that_node() {
         let set = SchedulingLogSet::new();
         *set.nodes.lock() = vec![log(0), log(1), log(2)];
-        let served = || [0, 1, 2].map(|node| set.of(node).map(|log| log.state.lock().served));
+        let served = || [0, 1, 2].map(|node| set.node(node).map(|log| log.state.lock().served));
         set.forgive(Some(1));
         assert_eq!(served(), [Some(0), Some(3), Some(0)]);
         set.forgive(None);

@@ -9,10 +9,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::adapter::Adapter;
+use crate::memory::VidMm;
 use crate::memory::allocation::{Allocation, Place};
+use crate::miniport::Miniport;
 use crate::process::ProcessInner;
 use crate::report::Calibration;
+use crate::scheduling_log::SchedulingLogSet;
+use crate::vidsch::VidSch;
 use crate::vidsch::packet::Packet;
 
 /// Units of 100 ns in a second.
@@ -119,15 +122,16 @@ impl LoggedUse {
 /// `None`: there is no such node.
 ///
 /// IRQL: PASSIVE_LEVEL.
-pub(crate) fn of_node(adapter: &Arc<Adapter>, node: u32, process: Option<u64>) -> Option<Use> {
-    let known = adapter.scheduler.node(node)?;
+pub(crate) fn of_node(adapter: &Arc<Miniport>, node: u32, process: Option<u64>) -> Option<Use> {
+    let known = VidSch::of(adapter).node(node)?;
     if !known.is_hardware_scheduled {
         return Some(known.usage.lock().node.of(process));
     }
     let Some(Calibration { frequency, gpu, .. }) = crate::calibration::of_node(adapter, node) else {
         return Some(Use::default());
     };
-    let had = adapter.scheduling_logs.with_usage(adapter, node, |usage| usage.until(process, gpu)).unwrap_or_default();
+    let had =
+        SchedulingLogSet::of(adapter).with_usage(adapter, node, |usage| usage.until(process, gpu)).unwrap_or_default();
     // CAST: ticks of a clock that has not wrapped.
     let time = (u128::from(had.time) * SECOND / u128::from(frequency)) as u64;
     Some(Use { time, ..had })
@@ -150,7 +154,7 @@ impl SegmentUse {
 
 /// What `process` has in the segment `id`: allocations that it has open, each once. Memory of the system that the GPU
 /// reaches without an aperture segment counts as the first one's.
-pub(crate) fn of_segment(adapter: &Arc<Adapter>, id: u32, process: &ProcessInner) -> SegmentUse {
+pub(crate) fn of_segment(adapter: &Arc<Miniport>, id: u32, process: &ProcessInner) -> SegmentUse {
     let caps = adapter.known_caps();
     let is_first = caps.segments.iter().find(|segment| segment.is_aperture()).is_some_and(|first| first.id == id);
     fold(adapter, process, |place, aperture| match place {
@@ -162,16 +166,16 @@ pub(crate) fn of_segment(adapter: &Arc<Adapter>, id: u32, process: &ProcessInner
 
 /// What all processes have in the segment `id`, or what VidMm has taken of it: page tables and other things of the
 /// system's own lie there as well, and in an aperture segment nothing needs to.
-pub(crate) fn of_whole_segment(adapter: &Arc<Adapter>, id: u32) -> SegmentUse {
+pub(crate) fn of_whole_segment(adapter: &Arc<Miniport>, id: u32) -> SegmentUse {
     let uses = adapter.shared().processes().into_iter().map(|process| of_segment(adapter, id, &process));
     let all = uses.fold(SegmentUse::default(), SegmentUse::and);
-    let taken = adapter.memory.manager().map(|manager| manager.segment_usage()).unwrap_or_default();
+    let taken = VidMm::of(adapter).manager().map(|manager| manager.segment_usage()).unwrap_or_default();
     let taken = taken.iter().find(|(at, ..)| *at == id).map_or(0, |(_, taken, _)| *taken);
     SegmentUse { resident: all.resident.max(taken), ..all }
 }
 
 /// What `process` has in memory of the system that the GPU reaches; without `shared`, in memory of the adapter's own.
-pub(crate) fn of_group(adapter: &Arc<Adapter>, shared: bool, process: &ProcessInner) -> SegmentUse {
+pub(crate) fn of_group(adapter: &Arc<Miniport>, shared: bool, process: &ProcessInner) -> SegmentUse {
     let caps = adapter.known_caps();
     fold(adapter, process, |place, _| match place {
         Place::System => shared,
@@ -180,7 +184,7 @@ pub(crate) fn of_group(adapter: &Arc<Adapter>, shared: bool, process: &ProcessIn
     })
 }
 
-fn fold(adapter: &Arc<Adapter>, process: &ProcessInner, is_there: impl Fn(Place, Option<u32>) -> bool) -> SegmentUse {
+fn fold(adapter: &Arc<Miniport>, process: &ProcessInner, is_there: impl Fn(Place, Option<u32>) -> bool) -> SegmentUse {
     let mut allocations: Vec<_> =
         process.allocations_on(adapter).iter().map(|open| open.allocation().clone()).collect();
     allocations.sort_by_key(Arc::as_ptr);

@@ -18,14 +18,16 @@ use std::sync::{Arc, Weak};
 use nt_model::Thread;
 use wddm_abi::{DXGKARG_SETUPPRIORITYBANDS, NTSTATUS};
 
-use crate::adapter::Adapter;
 use crate::adapter::Place;
 use crate::adapter::caps::Caps;
 use crate::alive::make_room;
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
+use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
+use crate::miniport::Miniport;
 use crate::personality::{Departure, PacketCap};
+use crate::recovery::Tdr;
 use crate::rules::queue::RESUME_STATUS;
 use crate::statistics::PacketUse;
 use crate::sync::{Lock, Rank, Signal};
@@ -33,7 +35,7 @@ use completion::Completion;
 use packet::{PacketNode, PagingBuffer};
 
 /// Work that an interrupt has started.
-pub(crate) type Deferred = Box<dyn FnOnce(&Arc<Adapter>) + Send>;
+pub(crate) type Deferred = Box<dyn FnOnce(&Arc<Miniport>) + Send>;
 
 /// A node.
 #[derive(Debug)]
@@ -76,8 +78,19 @@ impl std::fmt::Debug for VidSch {
     }
 }
 
+impl Default for VidSch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl VidSch {
-    pub(crate) fn new() -> Self {
+    /// That of an adapter.
+    pub(crate) fn of(adapter: &Miniport) -> &Self {
+        adapter.extension()
+    }
+
+    fn new() -> Self {
         Self {
             nodes: Lock::new(Rank::Registry, Vec::new()),
             system: Lock::new(Rank::Registry, None),
@@ -95,7 +108,7 @@ impl VidSch {
     }
 
     /// Makes the nodes and starts the worker.
-    pub(crate) fn start(&self, adapter: &Arc<Adapter>, caps: &Arc<Caps>) {
+    pub(crate) fn start(&self, adapter: &Arc<Miniport>, caps: &Arc<Caps>) {
         let crate::personality::Preemption { seed, submitted, .. } = adapter.personality().preemption;
         let node = |(ordinal, info): (u32, &crate::adapter::caps::NodeInfo)| {
             Arc::new(Node {
@@ -110,20 +123,20 @@ impl VidSch {
         };
         *self.nodes.lock() = (0..).zip(&caps.nodes).map(node).collect();
         self.stopping.store(false, Ordering::Release);
-        adapter.tdr.begin();
+        Tdr::of(adapter).begin();
         let weak = Arc::downgrade(adapter);
         let thread = adapter.kernel().spawn_system_thread("VidSch worker", move || work(&weak));
         *self.thread.lock() = Some(thread);
-        adapter.tdr.watchdog.start(adapter);
+        adapter.watchdog.start(adapter);
     }
 
     /// Stops looking for hung engines; submission goes on.
-    pub(crate) fn stop_watch(&self, adapter: &Arc<Adapter>) {
-        adapter.tdr.end();
+    pub(crate) fn stop_watch(&self, adapter: &Arc<Miniport>) {
+        Tdr::of(adapter).end();
     }
 
     /// Ends the worker.
-    pub(crate) fn stop(&self, adapter: &Arc<Adapter>) {
+    pub(crate) fn stop(&self, adapter: &Arc<Miniport>) {
         self.stopping.store(true, Ordering::Release);
         self.changed.notify(adapter.kernel());
         let thread = self.thread.lock().take();
@@ -131,7 +144,7 @@ impl VidSch {
             adapter.kernel().wait_for_object(thread.header(), None);
         }
         // Last: the worker may be in the driver.
-        adapter.tdr.watchdog.stop(adapter.kernel());
+        adapter.watchdog.stop(adapter.kernel());
         let paging = std::mem::take(&mut *self.paging.lock());
         for buffer in paging {
             buffer.completion.end(adapter.kernel(), false);
@@ -176,7 +189,7 @@ impl VidSch {
     /// Lets the worker look.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn kick(&self, adapter: &Adapter) {
+    pub(crate) fn kick(&self, adapter: &Miniport) {
         self.kicked.store(true, Ordering::Release);
         self.changed.notify(adapter.kernel());
     }
@@ -184,7 +197,7 @@ impl VidSch {
     /// Lets the worker do something at PASSIVE_LEVEL.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn defer(&self, adapter: &Adapter, work: Deferred) {
+    pub(crate) fn defer(&self, adapter: &Miniport, work: Deferred) {
         self.deferred.lock().push_back(work);
         self.kick(adapter);
     }
@@ -194,7 +207,7 @@ impl VidSch {
     /// ended.
     pub(crate) fn submit_paging(
         &self,
-        adapter: &Adapter,
+        adapter: &Miniport,
         companion: Option<&Arc<Context>>,
         (address, size): (u64, usize),
         (private, private_size): (usize, usize),
@@ -235,7 +248,7 @@ impl VidSch {
     /// Ends every paging buffer as lost: the driver does not.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn give_up_paging(&self, adapter: &Adapter) {
+    pub(crate) fn give_up_paging(&self, adapter: &Miniport) {
         for node in self.nodes() {
             node.packet.give_up_paging(adapter.kernel());
         }
@@ -305,7 +318,7 @@ impl VidSch {
     /// since the context takes nothing any more.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn retire_context(&self, adapter: &Arc<Adapter>, context: &Arc<Context>) {
+    pub(crate) fn retire_context(&self, adapter: &Arc<Miniport>, context: &Arc<Context>) {
         if let Some(node) = self.node(context.node()) {
             let over = || (!node.packet.has_buffers_of(context) || !adapter.is_working()).then_some(());
             let is_paging = self.system_context().is_some_and(|system| Arc::ptr_eq(&system, context));
@@ -316,7 +329,7 @@ impl VidSch {
                 let limit = || Some(kernel.now() + adapter.personality().tdr.delay);
                 while node.packet.changed.wait_for(kernel, limit(), over).is_none() && !kernel.rules.is_stopped() {
                     let (node, context) = (node.clone(), context.clone());
-                    let preempt = move |adapter: &Arc<Adapter>| {
+                    let preempt = move |adapter: &Arc<Miniport>| {
                         if node.packet.has_buffers_of(&context) {
                             node.packet.preempt(adapter);
                         }
@@ -355,7 +368,7 @@ impl VidSch {
     /// them.
     pub(crate) fn set_priority_bands(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         change: impl FnOnce(&mut DXGKARG_SETUPPRIORITYBANDS),
     ) {
         if !adapter.known_caps().has_hardware_scheduling() {
@@ -380,18 +393,18 @@ impl VidSch {
     /// Hands over work of the nodes but for those that a reset is about, by their ordinals, between its steps.
     ///
     /// IRQL: PASSIVE_LEVEL; on the worker.
-    pub(crate) fn pump_beside(&self, adapter: &Arc<Adapter>, but: &[u32]) {
+    pub(crate) fn pump_beside(&self, adapter: &Arc<Miniport>, but: &[u32]) {
         if !adapter.personality().departs(Departure::StopsBesideResets) {
             self.pump_but(adapter, but);
         }
     }
 
-    fn pump(&self, adapter: &Arc<Adapter>) {
+    fn pump(&self, adapter: &Arc<Miniport>) {
         self.pump_but(adapter, &[]);
     }
 
     /// Hands over work of every node but for these.
-    fn pump_but(&self, adapter: &Arc<Adapter>, but: &[u32]) {
+    fn pump_but(&self, adapter: &Arc<Miniport>, but: &[u32]) {
         for node in self.nodes().into_iter().filter(|node| !but.contains(&node.ordinal)) {
             if !node.is_hardware_scheduled {
                 self.pump_packets(adapter, &node);
@@ -407,7 +420,7 @@ impl VidSch {
         for queue in queues {
             queue.pump(adapter);
         }
-        for context in adapter.hw_contexts().into_iter().filter(|context| !but.contains(&context.node())) {
+        for context in HwContext::all_of(adapter).into_iter().filter(|context| !but.contains(&context.node())) {
             context.commands().pump(adapter, || false, |_| (), |_| ());
         }
     }
@@ -418,18 +431,18 @@ fn is_of_node(buffer: &PagingBuffer, system: &Arc<Context>, node: u32) -> bool {
 }
 
 /// Functions that set up or resume scheduling succeed.
-pub(crate) fn judge_resume(adapter: &Adapter, ddi: &str, status: NTSTATUS) -> bool {
+pub(crate) fn judge_resume(adapter: &Miniport, ddi: &str, status: NTSTATUS) -> bool {
     let fine = ddi::succeeded(status);
     adapter.rules().check(&RESUME_STATUS, fine, || format!("{ddi}: {status:?}"));
     status.is_success()
 }
 
-fn work(weak: &Weak<Adapter>) {
-    crate::recovery::watchdog::note_worker();
+fn work(weak: &Weak<Miniport>) {
+    crate::miniport::note_worker();
     let mut deadline = None;
     loop {
         let Some(adapter) = weak.upgrade() else { return };
-        let scheduler = &adapter.scheduler;
+        let scheduler = VidSch::of(&adapter);
         let kernel = adapter.kernel();
         scheduler.changed.wait_for(kernel, deadline, || {
             let kicked = scheduler.kicked.swap(false, Ordering::AcqRel);

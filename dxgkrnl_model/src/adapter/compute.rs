@@ -16,9 +16,9 @@ use wddm_abi::{
     D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY, DXGK_DRIVERCAPS, DXGK_QUERYADAPTERINFOTYPE as Type, DXGK_WDDMVERSION, Plain,
 };
 
-use super::Adapter;
 use super::caps::Caps;
 use super::query::{Buffer, Query};
+use crate::miniport::Miniport;
 use crate::rules::compute::{COMPUTE_CAPS, COMPUTE_CLASS, COMPUTE_NEEDED, COMPUTE_QUERY, COMPUTE_SLOT};
 
 /// The class that a device was installed under.
@@ -194,10 +194,10 @@ const REFUSED: &[Type] = &[
 const BYTES: usize = 256;
 
 /// Verdicts without which a compute-only adapter does not start, and the one on the class of every adapter.
-pub(super) fn judge(adapter: &Adapter, caps: &Caps) -> Vec<Verdict> {
+pub(super) fn judge(adapter: &Miniport, caps: &Caps) -> Vec<Verdict> {
     let mut verdicts = Vec::new();
     let compute = caps.is_compute_only();
-    if let Some(class) = adapter.config.class {
+    if let Some(class) = adapter.config().class {
         let fits = compute == (class == DeviceClass::ComputeAccelerator);
         verdicts.push((&COMPUTE_CLASS, fits, format!("ComputeOnly {compute}, class {class:?}")) as Verdict);
     }
@@ -281,7 +281,7 @@ fn wrong_caps(caps: &Caps) -> Vec<&'static str> {
 }
 
 /// Returns whether the driver answers a query that it must refuse.
-fn answers(adapter: &Adapter, kind: Type) -> bool {
+fn answers(adapter: &Miniport, kind: Type) -> bool {
     let mut buffer = Buffer::new(BYTES, 0);
     adapter.query_unjudged(&Query { input: &[0; BYTES], ..Query::of(kind) }, &mut buffer).is_success()
 }

@@ -11,10 +11,10 @@ use wddm_abi::{
     Plain,
 };
 
-use super::Adapter;
 use super::caps::Caps;
 use super::query::Buffer;
 use crate::ddi::{self, call_ddi};
+use crate::miniport::Miniport;
 use crate::rules::caps::CAPS_CROSS_ADAPTER_SERVED;
 
 /// Side of the surface that is asked for, in pixels.
@@ -31,7 +31,7 @@ const MOST: u32 = 1 << 16;
 /// standard allocation, has it created, and destroys it.
 ///
 /// IRQL: PASSIVE_LEVEL.
-pub(super) fn probe(adapter: &Arc<Adapter>, caps: &Caps) {
+pub(super) fn probe(adapter: &Arc<Miniport>, caps: &Caps) {
     if !caps.driver.MemoryManagementCaps.CrossAdapterResource() {
         return;
     }
@@ -40,7 +40,7 @@ pub(super) fn probe(adapter: &Arc<Adapter>, caps: &Caps) {
 }
 
 /// The probe itself. An error is the text of the violation.
-fn serve(adapter: &Arc<Adapter>) -> Result<(), String> {
+fn serve(adapter: &Arc<Miniport>) -> Result<(), String> {
     let (mut private, mut shared) = data(adapter)?;
     create(adapter, &mut private, &mut shared)
 }
@@ -49,7 +49,7 @@ fn serve(adapter: &Arc<Adapter>) -> Result<(), String> {
 /// `None`: the driver advertises none, or has none.
 ///
 /// IRQL: PASSIVE_LEVEL.
-pub(super) fn private_data(adapter: &Arc<Adapter>) -> Option<[Vec<u8>; 2]> {
+pub(super) fn private_data(adapter: &Arc<Miniport>) -> Option<[Vec<u8>; 2]> {
     if !adapter.caps()?.driver.MemoryManagementCaps.CrossAdapterResource() {
         return None;
     }
@@ -62,7 +62,7 @@ pub(super) fn private_data(adapter: &Arc<Adapter>) -> Option<[Vec<u8>; 2]> {
 /// Source: DDI page D3DKMDT_GDISURFACEDATA. A compute-only adapter has heaps and no surfaces: Direct3D 12 asks for one
 /// without a format, whose width is its length in bytes (Microsoft's compute-only sample,
 /// GetStandardAllocationDriverData).
-fn surface(adapter: &Adapter) -> D3DKMDT_GDISURFACEDATA {
+fn surface(adapter: &Miniport) -> D3DKMDT_GDISURFACEDATA {
     let mut surface = D3DKMDT_GDISURFACEDATA::zeroed();
     surface.Type = D3DKMDT_GDISURFACETYPE::D3DKMDT_GDISURFACE_TEXTURE_CROSSADAPTER;
     if adapter.known_caps().is_compute_only() {
@@ -75,7 +75,7 @@ fn surface(adapter: &Adapter) -> D3DKMDT_GDISURFACEDATA {
 }
 
 /// The driver's private data of allocation and resource. An error is the text of the violation.
-fn data(adapter: &Arc<Adapter>) -> Result<(Buffer, Buffer), String> {
+fn data(adapter: &Arc<Miniport>) -> Result<(Buffer, Buffer), String> {
     let mut surface = surface(adapter);
     let before = surface;
     let (status, sizes) = ask(adapter, &mut surface, &mut Buffer::new(0, 0), &mut Buffer::new(0, 0));
@@ -110,7 +110,7 @@ fn or_null(buffer: &mut Buffer) -> *mut core::ffi::c_void {
 type Sizes = (u32, u32);
 
 fn ask(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     surface: &mut D3DKMDT_GDISURFACEDATA,
     private: &mut Buffer,
     resource: &mut Buffer,
@@ -128,7 +128,7 @@ fn ask(
     (status, (arguments.AllocationPrivateDriverDataSize, arguments.ResourcePrivateDriverDataSize))
 }
 
-fn create(adapter: &Arc<Adapter>, private: &mut Buffer, resource: &mut Buffer) -> Result<(), String> {
+fn create(adapter: &Arc<Miniport>, private: &mut Buffer, resource: &mut Buffer) -> Result<(), String> {
     let mut info = DXGK_ALLOCATIONINFO::zeroed();
     info.pPrivateDriverData = or_null(private);
     // CAST: at most `MOST`, and so below.

@@ -27,17 +27,20 @@ use wddm_abi::{
     Plain, RECT, VIDEO_REQUEST_PACKET, ntstatus,
 };
 
-use super::Adapter;
 use super::query::Buffer;
 use crate::context;
 use crate::ddi::{NoCall, call_ddi};
 use crate::handle::KernelHandle;
+use crate::hw_context::HwContext;
+use crate::memory::VidMm;
 use crate::memory::space::root_size;
+use crate::miniport::Miniport;
 use crate::poison;
 use crate::recovery::collect;
 use crate::rules::slot::{SLOT_MEMBERS, SLOT_STATUS};
 use crate::statuses::{self, Answer};
 use crate::sync::{Lock, Rank, Signal};
+use crate::vidsch::VidSch;
 
 /// Bytes of each DMA buffer that a call may write to.
 const ROOM: usize = 4096;
@@ -107,21 +110,21 @@ impl Room {
     }
 }
 
-impl Adapter {
+impl Miniport {
     /// Calls each function once, where the personality asks for it and the rulebook has not stopped the machine. The
     /// objects that the calls name stay in the driver meanwhile.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(super) fn call_every_slot(self: &Arc<Self>) {
-        if !self.personality().every_slot || self.rules().is_stopped() || self.memory.system_context() == 0 {
+        if !self.personality().every_slot || self.rules().is_stopped() || VidMm::of(self).system_context() == 0 {
             return;
         }
         let handle = |number: usize| {
             let handle = core::ptr::with_exposed_provenance_mut::<core::ffi::c_void>(number);
             (number != 0).then_some(handle)
         };
-        let Some(context) = handle(self.memory.system_context()) else { return };
-        let hw_context = self.hw_contexts().into_iter().next();
+        let Some(context) = handle(VidMm::of(self).system_context()) else { return };
+        let hw_context = HwContext::all_of(self).into_iter().next();
         let kept = hw_context.as_ref().map(|context| context.hold());
         let queue = hw_context.as_ref().and_then(|context| context.queues().into_iter().next());
         let named = queue.as_ref().and_then(|queue| queue.name());
@@ -246,7 +249,7 @@ impl Adapter {
 
     /// A context of GDI's on the paging node, with no private data: made, judged as every context, and destroyed.
     fn gdi_context(&self) {
-        let Some(system) = self.scheduler.system_context() else { return };
+        let Some(system) = VidSch::of(self).system_context() else { return };
         let mut flags = DXGK_CREATECONTEXTFLAGS::zeroed();
         flags.set_GdiContext(true);
         let handle = KernelHandle::<context::Context>::reserve();
@@ -408,8 +411,8 @@ impl Adapter {
 
     /// An empty paging buffer by `DxgkDdiSubmitCommand`, the way of contexts without GPU virtual addresses.
     fn submission(self: &Arc<Self>) {
-        let node = self.scheduler.node(self.known_caps().paging_node());
-        let (Some(node), Some(context)) = (node, self.scheduler.system_context()) else { return };
+        let node = VidSch::of(self).node(self.known_caps().paging_node());
+        let (Some(node), Some(context)) = (node, VidSch::of(self).system_context()) else { return };
         if self.table().DxgkDdiSubmitCommand.is_none() || node.is_hardware_scheduled {
             return;
         }
@@ -421,7 +424,7 @@ impl Adapter {
             *answer.0.lock() = Some(submitted);
             answer.1.notify(adapter.kernel());
         };
-        self.scheduler.defer(self, Box::new(work));
+        VidSch::of(self).defer(self, Box::new(work));
         let Some((status, completion)) = slot.1.wait_for(self.kernel(), None, || slot.0.lock().take()) else { return };
         if self.returned("DxgkDdiSubmitCommand", status) {
             completion.wait(self);

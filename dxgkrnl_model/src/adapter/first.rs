@@ -6,8 +6,9 @@ mod address;
 use nt_model::{Details, Rule};
 use wddm_abi::{DXGK_FEATURE_ID, DXGKDDI_INTERFACE_VERSION_WDDM2_0, DXGKDDI_INTERFACE_VERSION_WDDM2_4};
 
-use super::Adapter;
 use super::caps::{Caps, NodeInfo, Segment};
+use crate::features::Features;
+use crate::miniport::Miniport;
 use crate::rules::caps as rule;
 use crate::rules::start::FEATURE_UNUSED;
 
@@ -40,7 +41,7 @@ pub(super) fn slots_by_version(table: u32, caps: &Caps) -> Vec<(&'static str, &'
 }
 
 /// Verdicts without which the adapter does not start.
-pub(super) fn judge(adapter: &Adapter, caps: &Caps) -> Vec<Verdict> {
+pub(super) fn judge(adapter: &Miniport, caps: &Caps) -> Vec<Verdict> {
     let asked = adapter.personality().flip_caps_demanded
         && adapter.table().Version >= DXGKDDI_INTERFACE_VERSION_WDDM2_0
         && !caps.is_compute_only();
@@ -59,7 +60,7 @@ pub(super) fn judge(adapter: &Adapter, caps: &Caps) -> Vec<Verdict> {
 }
 
 /// Judges what does not end the start: Windows starts such a driver, and the fault shows later.
-pub(super) fn judge_later(adapter: &Adapter, caps: &Caps) {
+pub(super) fn judge_later(adapter: &Miniport, caps: &Caps) {
     let verdicts = judge_segments(caps).into_iter().chain(judge_unused(adapter, caps));
     let verdicts = verdicts.chain(judge_handle(adapter, caps)).chain(address::judge(adapter, caps));
     for (rule, holds, text) in verdicts {
@@ -88,13 +89,13 @@ fn judge_segments(caps: &Caps) -> [Verdict; 2] {
     ]
 }
 
-fn judge_handle(adapter: &Adapter, caps: &Caps) -> Option<Verdict> {
+fn judge_handle(adapter: &Miniport, caps: &Caps) -> Option<Verdict> {
     let (handle, own) = (caps.physical.DxgkPhysicalAdapterHandle, adapter.handle());
     let text = format!("{handle:?}, and DeviceHandle is {own:?}");
     caps.is_physical_answered.then_some((&rule::CAPS_ADAPTER_HANDLE, handle == own, text))
 }
 
-fn judge_unused(adapter: &Adapter, caps: &Caps) -> Vec<Verdict> {
+fn judge_unused(adapter: &Miniport, caps: &Caps) -> Vec<Verdict> {
     let uses = [
         (DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH, caps.has_hardware_scheduling()),
         (DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE, caps.has_native_fences()),
@@ -102,5 +103,5 @@ fn judge_unused(adapter: &Adapter, caps: &Caps) -> Vec<Verdict> {
         (DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING, caps.nodes.iter().any(NodeInfo::builds_tests)),
     ];
     let unused = |(id, used)| (&FEATURE_UNUSED, used, format!("{id:?} is enabled, and no capability shows it"));
-    uses.into_iter().filter(|(id, _)| adapter.feature(*id).enabled).map(unused).collect()
+    uses.into_iter().filter(|(id, _)| Features::of(adapter).query(adapter, *id).enabled).map(unused).collect()
 }

@@ -10,9 +10,10 @@ use wddm_abi::{
     Plain,
 };
 
-use super::Adapter;
 use super::caps::{Caps, NodeInfo};
 use super::{first, link};
+use crate::features::Features;
+use crate::miniport::Miniport;
 use crate::personality::HwContexts;
 use crate::rules::caps as rule;
 use crate::rules::start::{
@@ -118,7 +119,7 @@ static ENDS_START: &[&Rule] = &[
 /// A judgement: whether it holds, and what was found.
 type Verdict = (&'static Rule, bool, String);
 
-impl Adapter {
+impl Miniport {
     /// Judges everything. `Err`: the first rule that was broken of those that [end the start](ENDS_START).
     pub(super) fn judge(&self, caps: &Caps) -> Result<(), &'static Rule> {
         let mut verdicts = self.judge_versions(caps);
@@ -242,7 +243,10 @@ impl Adapter {
             (&FEATURE_TESTING, testing, DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING),
         ];
         let found = |id: DXGK_FEATURE_ID| format!("{id:?} is not enabled");
-        cases.into_iter().map(|(rule, says, id)| (rule, !says || self.feature(id).enabled, found(id))).collect()
+        cases
+            .into_iter()
+            .map(|(rule, says, id)| (rule, !says || Features::of(self).query(self, id).enabled, found(id)))
+            .collect()
     }
 }
 

@@ -13,10 +13,10 @@
 
 use wddm_abi::{DXGK_GPUMMUCAPS, DXGK_PHYSICALADAPTERCAPS, DXGK_QUERYADAPTERINFOTYPE, LINKED_DEVICE};
 
-use super::Adapter;
 use super::caps::Caps;
 use super::start::StartError;
 use crate::ddi::{self, call_ddi};
+use crate::miniport::Miniport;
 
 /// Physical adapters of a link that are asked about, at most: bits of EngineAffinity.
 const MOST: u32 = 32;
@@ -46,7 +46,7 @@ unsafe impl Send for Follower {}
 // SAFETY: as above; it never changes once it is made.
 unsafe impl Sync for Follower {}
 
-impl Adapter {
+impl Miniport {
     /// Asks a driver that has `DxgkDdiLinkDevice` how many physical adapters the chain has, right behind AddDevice.
     ///
     /// # Errors

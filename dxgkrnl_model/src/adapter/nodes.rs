@@ -2,17 +2,17 @@
 
 use wddm_abi::{DXGK_ENGINE_TYPE, DXGK_NODEMETADATA, NTSTATUS, ntstatus};
 
-use super::Adapter;
 use super::caps::NodeInfo;
 use super::link::Place;
 use crate::ddi::{self, call_ddi};
+use crate::miniport::Miniport;
 use crate::poison;
 use crate::rules::start::{NODE_3D, NODE_METADATA, NODE_NAME};
 
 /// More nodes than this are not asked for.
 const MAX_NODES: u32 = 64;
 
-impl Adapter {
+impl Miniport {
     /// Asks for the metadata of `count` nodes of each engine, and of one that is not there.
     pub(super) fn query_nodes(&self, count: u32) -> Vec<NodeInfo> {
         (0..self.engines()).flat_map(|engine| self.query_nodes_of(engine, count)).collect()

@@ -3,8 +3,8 @@
 use nt_model::PAGE_SIZE;
 use wddm_abi::{DXGK_QUERYADAPTERINFOTYPE, DXGKARG_QUERYADAPTERINFO, HANDLE, NTSTATUS, Plain, ntstatus};
 
-use super::Adapter;
 use crate::ddi::{self, call_ddi};
+use crate::miniport::Miniport;
 use crate::poison;
 use crate::rules::start::{QAI_OVERRUN, QAI_STATUS};
 
@@ -118,7 +118,7 @@ pub(crate) fn type_by_name(name: &str) -> Option<DXGK_QUERYADAPTERINFOTYPE> {
     DXGK_QUERYADAPTERINFOTYPE::VALUES.iter().find(|(_, known)| matches(known)).map(|(value, _)| *value)
 }
 
-impl Adapter {
+impl Miniport {
     /// Asks the driver. What it writes beyond the buffer breaks DXG-QAI-OVERRUN, a status that the page does not list
     /// DXG-QAI-STATUS.
     pub(crate) fn query(&self, query: &Query<'_>, output: &mut Buffer) -> NTSTATUS {

@@ -13,20 +13,20 @@ use std::sync::Arc;
 use nt_model::Rule;
 use wddm_abi::{DXGK_SURPRISE_REMOVAL_TYPE, NTSTATUS};
 
-use super::Adapter;
 use super::caps::Caps;
 use crate::ddi::{self, call_ddi};
+use crate::miniport::Miniport;
 use crate::rules::removal::{SURPRISE_CAPS, SURPRISE_STATUS, SURPRISE_TOUCH};
 
 /// Judges whether the two capabilities and the slot of surprise removal fit together.
-pub(super) fn judge(adapter: &Adapter, caps: &Caps) -> (&'static Rule, bool, String) {
+pub(super) fn judge(adapter: &Miniport, caps: &Caps) -> (&'static Rule, bool, String) {
     let (running, asleep) = (caps.driver.SupportSurpriseRemoval, caps.driver.SupportSurpriseRemovalInHibernation);
     let told = adapter.table().DxgkDdiNotifySurpriseRemoval.is_some();
     let text = format!("SupportSurpriseRemoval {running}, InHibernation {asleep}, the function is there: {told}");
     (&SURPRISE_CAPS, (running == 0 || asleep != 0) && (asleep == 0 || told), text)
 }
 
-impl Adapter {
+impl Miniport {
     /// Takes the device off the bus, tells the driver, stops the adapter, and returns what the driver answered. `None`:
     /// the device is of a kind that cannot go, or the driver does not advertise SupportSurpriseRemovalInHibernation; it
     /// is not told then, and the adapter stays as it is (Windows would reboot).

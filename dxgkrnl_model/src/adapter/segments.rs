@@ -5,9 +5,9 @@ use wddm_abi::{
     DXGK_QUERYADAPTERINFOTYPE, DXGK_QUERYSEGMENTIN4, DXGK_QUERYSEGMENTOUT4, DXGK_SEGMENTDESCRIPTOR4, NTSTATUS, Plain,
 };
 
-use super::Adapter;
 use super::caps::{Caps, Segment};
 use super::query::{Buffer, Query};
+use crate::miniport::Miniport;
 use crate::rules::start::{QAI_OVERRUN, QAI_REQUIRED, SEGMENT_PROBE, SEGMENT_STRIDE};
 
 /// Size of a descriptor, and their distance on a system whose headers are the driver's.
@@ -19,7 +19,7 @@ const FILL: u8 = 0x5C;
 /// More segments than this are not asked for: a segment set has 32 bits.
 const MAX_SEGMENTS: u32 = 32;
 
-impl Adapter {
+impl Miniport {
     /// Asks for the segments. False when the driver cannot say.
     pub(super) fn query_segments(&self, caps: &mut Caps) -> bool {
         let Some(count) = self.probe_segments() else { return false };

@@ -8,15 +8,21 @@ use wddm_abi::{
 
 use super::caps::{Caps, Mmu};
 use super::query::{Buffer, Query, type_by_name};
-use super::{Adapter, AdapterState};
 use crate::ddi::{self, call_ddi};
+use crate::features::Features;
 use crate::interface::InterfaceTable;
+use crate::interrupt::Interrupts;
+use crate::memory::VidMm;
+use crate::miniport::{AdapterState, Miniport};
 use crate::personality::PhysicalAdapterCaps;
 use crate::power;
+use crate::power::Power;
 use crate::rules::caps::CAPS_CHILDREN;
 use crate::rules::queue::POWER_COMPONENT;
 use crate::rules::start::{ADD_CONTEXT, QAI_EXPECTED, QAI_PRIVATE, QAI_REQUIRED, START_STATUS};
+use crate::scheduling_log::SchedulingLogSet;
 use crate::transcript::{Need, Step};
+use crate::vidsch::VidSch;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -75,7 +81,7 @@ impl StartError {
     }
 }
 
-impl Adapter {
+impl Miniport {
     /// Adds (when it is absent) and starts the adapter. On failure it is stopped and removed again.
     ///
     /// IRQL: PASSIVE_LEVEL.
@@ -104,8 +110,8 @@ impl Adapter {
         match result {
             Ok(()) => {
                 self.set_state(AdapterState::Started);
-                self.features.ask_for_testing(self);
-                self.scheduling_logs.start(self);
+                Features::of(self).ask_for_testing(self);
+                SchedulingLogSet::of(self).start(self);
                 crate::interrupt::probe_foreign_interrupt(self);
                 crate::calibration::calibrate(self);
                 Ok(())
@@ -141,7 +147,7 @@ impl Adapter {
                 Ok(())
             }
             Step::QueryInterfaceProbe => {
-                self.features.probe_query_interface(self);
+                Features::of(self).probe_query_interface(self);
                 Ok(())
             }
             Step::QueryUnknown => {
@@ -160,7 +166,7 @@ impl Adapter {
                 Ok(())
             }
             Step::PriorityBands => {
-                self.scheduler.set_priority_bands(self, |_| ());
+                VidSch::of(self).set_priority_bands(self, |_| ());
                 Ok(())
             }
         }
@@ -193,7 +199,7 @@ impl Adapter {
         info.RequiredDmaQueueEntry = self.personality().required_dma_queue_entries;
         info.AdapterGuid = GUID { Data1: self.luid_number() as u32, ..GUID::zeroed() };
         info.AdapterLuid = self.luid();
-        self.interrupts.connect(self);
+        Interrupts::of(self).connect(self);
         let (context, info, table) = (self.context(), &raw mut info, interface.pointer());
         let (sources, children) = (&raw mut caps.sources, &raw mut caps.children);
         let status = ddi::status(call_ddi!(self, DxgkDdiStartDevice(context, info, table, sources, children)));
@@ -241,7 +247,7 @@ impl Adapter {
             DXGK_FEATURE_ID::DXGK_FEATURE_USER_MODE_SUBMISSION,
             DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING,
         ] {
-            let state = self.feature(id);
+            let state = Features::of(self).query(self, id);
             self.note(format!("feature {id:?}"), format!("{state:?}"));
         }
     }
@@ -366,10 +372,10 @@ impl Adapter {
     /// Nodes, segments, the paging process, the system device and the workers.
     fn start_engines(self: &Arc<Self>) -> Result<(), StartError> {
         let caps = self.known_caps();
-        self.interrupts.set_nodes(caps.nodes.len());
-        self.scheduler.start(self, &caps);
-        self.power.start(self, &caps);
-        self.memory
+        Interrupts::of(self).set_nodes(caps.nodes.len());
+        VidSch::of(self).start(self, &caps);
+        Power::of(self).start(self, &caps);
+        VidMm::of(self)
             .start(self, &caps)
             .map_err(|status| StartError::Driver { step: "the system paging process".into(), status })
     }

@@ -11,11 +11,21 @@ use std::sync::Arc;
 
 use wddm_abi::{NTSTATUS, ntstatus};
 
-use super::{Adapter, AdapterState};
 use crate::ddi::{self, call_ddi};
+use crate::features::Features;
+use crate::fence::kept::Kept;
+use crate::fence::native::FenceOnAdapter;
+use crate::fence::window::Windows;
+use crate::interface::memory::DriverMemory;
+use crate::interrupt::Interrupts;
+use crate::memory::VidMm;
+use crate::miniport::{AdapterState, Miniport};
+use crate::power::Power;
 use crate::rules::start::{STOP_LINE, STOP_STATUS};
+use crate::scheduling_log::SchedulingLogSet;
+use crate::vidsch::VidSch;
 
-impl Adapter {
+impl Miniport {
     /// Stops a started adapter. Does nothing to one that is not.
     ///
     /// IRQL: PASSIVE_LEVEL.
@@ -29,23 +39,23 @@ impl Adapter {
             process.leave_adapter(self);
         }
         // What NT handles hold.
-        for fence in self.native_fences() {
+        for fence in FenceOnAdapter::all_of(self) {
             fence.forsake();
         }
-        self.kept_fences.judge(self);
-        self.scheduler.stop_watch(self);
-        self.scheduling_logs.finish(self);
-        self.scheduling_logs.hide(self);
-        self.memory.stop(self);
-        self.scheduler.stop(self);
-        self.power.stop(self);
+        Kept::of(self).judge(self);
+        VidSch::of(self).stop_watch(self);
+        SchedulingLogSet::of(self).finish(self);
+        SchedulingLogSet::of(self).hide(self);
+        VidMm::of(self).stop(self);
+        VidSch::of(self).stop(self);
+        Power::of(self).stop(self);
         self.stop_device();
     }
 
     /// `DxgkDdiStopDevice` and what follows it.
     fn stop_device(self: &Arc<Self>) {
         let context = self.context();
-        self.features.reset(self);
+        Features::of(self).reset(self);
         if self.personality().late_interrupts {
             let adapter = Arc::downgrade(self);
             self.kernel().set_at_thread_end(Some(Arc::new(move || {
@@ -61,10 +71,10 @@ impl Adapter {
         self.judge_stop("DxgkDdiStopDevice", status);
         let raised = self.device.edu().filter(|edu| edu.is_awake()).map_or(0, |edu| edu.interrupt_status());
         self.rules().check(&STOP_LINE, raised == 0, || format!("interrupt status {raised:#x}"));
-        self.interrupts.disconnect(self);
-        self.scheduling_logs.stop(self);
-        self.windows.inspect(self);
-        self.resources.reclaim(self);
+        Interrupts::of(self).disconnect(self);
+        SchedulingLogSet::of(self).stop(self);
+        Windows::of(self).inspect(self);
+        DriverMemory::of(self).reclaim(self);
         self.set_handle(None);
         self.set_caps(None);
         self.device.plug();
@@ -82,7 +92,7 @@ impl Adapter {
         let status = ddi::status(call_ddi!(self, DxgkDdiRemoveDevice(context)));
         self.note("RemoveDevice", format!("{status:?}"));
         self.judge_stop("DxgkDdiRemoveDevice", status);
-        self.resources.judge_references(self);
+        DriverMemory::of(self).judge_references(self);
         self.set_context(core::ptr::null_mut());
         self.set_state(AdapterState::Absent);
     }
@@ -101,15 +111,15 @@ impl Adapter {
             line.step == "StartDevice" && line.answer.starts_with(&format!("{:?}", ntstatus::STATUS_SUCCESS))
         });
         if started {
-            self.scheduler.stop_watch(self);
-            self.memory.stop(self);
-            self.scheduler.stop(self);
-            self.power.stop(self);
+            VidSch::of(self).stop_watch(self);
+            VidMm::of(self).stop(self);
+            VidSch::of(self).stop(self);
+            Power::of(self).stop(self);
             self.stop_device();
         } else {
-            self.features.reset(self);
-            self.interrupts.disconnect(self);
-            self.resources.reclaim(self);
+            Features::of(self).reset(self);
+            Interrupts::of(self).disconnect(self);
+            DriverMemory::of(self).reclaim(self);
             self.set_handle(None);
         }
         self.set_caps(None);

@@ -7,11 +7,12 @@ use nt_model::{In, shims};
 use wddm_abi::{DXGKARGCB_DISCONNECTDOORBELL, NTSTATUS, ntstatus};
 
 use super::{ABORT, Doorbell, RETRY};
-use crate::adapter::Adapter;
 use crate::handle;
 use crate::hw_queue::HwQueue;
 use crate::interface::{callback_of, record, routines};
+use crate::miniport::Miniport;
 use crate::rules::interface::CB_DISCONNECT;
+use crate::vidsch::VidSch;
 
 routines! {
     DISCONNECT = "DxgkCbDisconnectDoorbell"("pArgs") 0..=0;
@@ -69,12 +70,12 @@ fn waited_for_destruction(machine: &nt_model::Machine, arguments: &DXGKARGCB_DIS
 fn find(
     machine: &nt_model::Machine,
     arguments: &DXGKARGCB_DISCONNECTDOORBELL,
-) -> Option<(Arc<Adapter>, Arc<Doorbell>)> {
+) -> Option<(Arc<Miniport>, Arc<Doorbell>)> {
     let reading = crate::os::shared_of(machine)?.personality().handles.disconnect_doorbell;
     let ours = reading.takes_dxgkrnl().then(|| handle::object::<Doorbell>(arguments.hDoorbell)).flatten();
     let found = ours.filter(|doorbell| doorbell.is_alive()).or_else(|| {
         let shared = reading.takes_driver().then(|| crate::os::shared_of(machine)).flatten()?;
-        let queues = shared.adapters().into_iter().flat_map(|adapter| adapter.scheduler.queues());
+        let queues = shared.adapters().into_iter().flat_map(|adapter| VidSch::of(&adapter).queues());
         let number = arguments.hDoorbell.expose_provenance();
         queues.flat_map(|queue| queue.doorbells()).find(|doorbell| doorbell.driver_handle() == number)
     })?;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use nt_model::{CacheType, PAGE_SIZE, Rights, UserMapping};
 use wddm_abi::{NTSTATUS, ntstatus};
 
+use crate::memory::VidMm;
 use crate::memory::pages::{Block, Page, cache_of};
 use crate::process::ProcessAdapter;
 use crate::sync::{Lock, Rank};
@@ -55,7 +56,7 @@ impl DoorbellPages {
         if let Some(slot) = take(&mut self.pages.lock()) {
             return Some(slot);
         }
-        let manager = part.adapter().memory.manager()?;
+        let manager = VidMm::of(part.adapter()).manager()?;
         let page = manager.pool.allocate_alone()?;
         let rights = if status { Rights::Read } else { Rights::ReadWrite };
         let (object, first) = page.object();
@@ -87,7 +88,7 @@ impl DoorbellPages {
         let fits = |dummy: &&Arc<Block>| dummy.object().pages() == pages;
         let known = self.pages.lock().dummies.iter().find(fits).cloned();
         known.or_else(|| {
-            let made = Arc::new(part.adapter().memory.manager()?.pool.allocate_block(pages)?);
+            let made = Arc::new(VidMm::of(part.adapter()).manager()?.pool.allocate_block(pages)?);
             self.pages.lock().dummies.push(made.clone());
             Some(made)
         })

@@ -13,9 +13,9 @@ use wddm_abi::{
 };
 
 use super::{DriverInterface, Features};
-use crate::adapter::Adapter;
 use crate::adapter::query::Buffer;
 use crate::ddi;
+use crate::miniport::Miniport;
 use crate::poison;
 use crate::rules::testing::{FEATURE_REFUSAL, TESTING_BUILD, TESTING_INTERFACE, TESTING_OVERRUN, TESTING_SIZE};
 
@@ -76,7 +76,7 @@ impl Features {
     /// Asks the driver for its interface where the feature is enabled. Called once, when the adapter has started.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn ask_for_testing(&self, adapter: &Adapter) {
+    pub(crate) fn ask_for_testing(&self, adapter: &Miniport) {
         let state = self.query(adapter, TESTING);
         if !state.enabled {
             return;
@@ -110,7 +110,7 @@ impl Features {
     }
 
     /// One question for an interface, with so much room: the status, `InterfaceSize` behind it, and the buffer.
-    fn ask(&self, adapter: &Adapter, id: DXGK_FEATURE_ID, version: u16, size: u16) -> (NTSTATUS, u16, Buffer) {
+    fn ask(&self, adapter: &Miniport, id: DXGK_FEATURE_ID, version: u16, size: u16) -> (NTSTATUS, u16, Buffer) {
         let mut buffer = Buffer::new(size.into(), poison::BYTE);
         let DriverInterface::Some(interface) = self.state.lock().interface else {
             return (ntstatus::STATUS_NOT_SUPPORTED, 0, buffer);
@@ -139,7 +139,7 @@ impl Features {
     /// STATUS_NOT_SUPPORTED where the driver has no interface for it.
     pub(crate) fn build_test(
         &self,
-        adapter: &Adapter,
+        adapter: &Miniport,
         order: &Order,
         buffer: Option<usize>,
         private: Option<usize>,
@@ -176,7 +176,7 @@ const INTERFACE_BYTES: u16 = size_of::<DXGKDDI_KERNELMODETESTINGINTERFACE>() as 
 
 /// One call of the function, with what it writes judged.
 fn call(
-    adapter: &Adapter,
+    adapter: &Miniport,
     function: DXGKDDI_BUILDTESTCOMMANDBUFFER,
     order: &Order,
     size: Option<usize>,

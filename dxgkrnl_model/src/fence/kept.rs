@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::storage::FencePages;
-use crate::adapter::Adapter;
+use crate::miniport::Miniport;
 use crate::sync::{Lock, Rank};
 
 /// Fences whose storage is kept at most.
@@ -16,13 +16,24 @@ pub(crate) struct Kept {
     pages: Lock<VecDeque<Arc<FencePages>>>,
 }
 
+impl Default for Kept {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Kept {
-    pub(crate) fn new() -> Self {
+    /// That of an adapter.
+    pub(crate) fn of(adapter: &Miniport) -> &Self {
+        adapter.extension()
+    }
+
+    fn new() -> Self {
         Self { pages: Lock::new(Rank::Registry, VecDeque::new()) }
     }
 
     /// Keeps the storage of a fence that is destroyed; where there is too much, the oldest is judged and given back.
-    pub(super) fn keep(&self, adapter: &Adapter, pages: &Arc<FencePages>) {
+    pub(super) fn keep(&self, adapter: &Miniport, pages: &Arc<FencePages>) {
         let surplus: Vec<_> = {
             let mut kept = self.pages.lock();
             kept.push_back(pages.clone());
@@ -33,7 +44,7 @@ impl Kept {
     }
 
     /// Judges everything that is kept, and gives it back.
-    pub(crate) fn judge(&self, adapter: &Adapter) {
+    pub(crate) fn judge(&self, adapter: &Miniport) {
         let all = std::mem::take(&mut *self.pages.lock());
         all.iter().for_each(|pages| pages.judge_all(adapter));
     }

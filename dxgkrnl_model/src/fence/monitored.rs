@@ -25,11 +25,13 @@ use wddm_abi::{NTSTATUS, ntstatus};
 
 use super::native::{FULL_ACCESS, NativeFence};
 use super::{Wait, Waiters};
-use crate::adapter::Adapter;
 use crate::alive::make_room;
 use crate::device::Device;
+use crate::fence::native::FenceOnAdapter;
+use crate::memory::VidMm;
 use crate::memory::pages::Page;
 use crate::memory::va::{PAGE, Wanted};
+use crate::miniport::Miniport;
 use crate::sync::{Gate, Lock, Rank};
 pub(crate) use behaviour::{Behaviour, are_for_monitored, is_sound};
 use value::Value;
@@ -58,8 +60,34 @@ pub(crate) struct FenceState {
     pub(super) making: Gate,
 }
 
+/// Monitored fences that were made or opened on an adapter.
+#[derive(Debug)]
+struct MonitoredFences(Lock<Vec<Weak<FenceState>>>);
+
+impl Default for MonitoredFences {
+    fn default() -> Self {
+        Self(Lock::new(Rank::Registry, Vec::new()))
+    }
+}
+
 impl FenceState {
-    fn new(adapter: &Arc<Adapter>, page: Page, initial: u64, behaviour: Behaviour) -> Arc<Self> {
+    /// Live monitored fences of an adapter.
+    pub(crate) fn all_of(adapter: &Miniport) -> Vec<Arc<Self>> {
+        let MonitoredFences(list) = adapter.extension();
+        list.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Enters it among those of an adapter.
+    fn enter(self: &Arc<Self>, adapter: &Miniport) {
+        let MonitoredFences(list) = adapter.extension();
+        let mut list = list.lock();
+        make_room(&mut list);
+        if !list.iter().any(|other| core::ptr::eq(other.as_ptr(), Arc::as_ptr(self))) {
+            list.push(Arc::downgrade(self));
+        }
+    }
+
+    fn new(adapter: &Arc<Miniport>, page: Page, initial: u64, behaviour: Behaviour) -> Arc<Self> {
         let hidden = behaviour.gpu_protection().is_none();
         let narrow = !hidden && !adapter.known_caps().has_64_bit_atomics();
         Arc::new(Self {
@@ -101,7 +129,7 @@ impl FenceState {
     /// The native fence with the same value, if there is one.
     pub(super) fn native(self: &Arc<Self>, kernel: &Machine) -> Option<Arc<NativeFence>> {
         let shared = if self.cross_adapter { crate::os::shared_of(kernel)? } else { return None };
-        let parts = shared.adapters().into_iter().flat_map(|adapter| adapter.native_fences());
+        let parts = shared.adapters().into_iter().flat_map(|adapter| FenceOnAdapter::all_of(&adapter));
         parts.filter_map(|part| part.fence()).find(|fence| fence.is_twin(self))
     }
 
@@ -109,13 +137,13 @@ impl FenceState {
     /// if it was made for several adapters.
     ///
     /// Chosen: not where GPUs store to it in another width.
-    pub(crate) fn is_for(&self, adapter: &Arc<Adapter>) -> bool {
+    pub(crate) fn is_for(&self, adapter: &Arc<Miniport>) -> bool {
         let same_width = self.hidden || self.value.is_narrow() != adapter.known_caps().has_64_bit_atomics();
         self.is_at_home(adapter) || (self.cross_adapter && same_width)
     }
 
     /// Whether it was made on `adapter`.
-    pub(crate) fn is_at_home(&self, adapter: &Arc<Adapter>) -> bool {
+    pub(crate) fn is_at_home(&self, adapter: &Arc<Miniport>) -> bool {
         self.home == adapter.luid_number()
     }
 
@@ -218,7 +246,7 @@ pub(crate) struct Request {
 }
 
 /// How the CPU sees a value: write-back where devices are coherent with it, uncached elsewhere.
-fn cache_type(adapter: &Adapter) -> CacheType {
+fn cache_type(adapter: &Miniport) -> CacheType {
     if adapter.personality().io_coherent { CacheType::Cached } else { CacheType::NonCached }
 }
 
@@ -227,7 +255,7 @@ fn cache_type(adapter: &Adapter) -> CacheType {
 /// Source: article context-monitoring, table of what creation returns: adapters with IoMmu "should use this address for
 /// GPU access", which "is mapped as read-write in this case", and not the GPU virtual address. Chosen: that one is 0
 /// then.
-fn user_rights(adapter: &Adapter, behaviour: Behaviour) -> Rights {
+fn user_rights(adapter: &Miniport, behaviour: Behaviour) -> Rights {
     let gpu_stores = adapter.known_caps().is_io_mmu() && behaviour.lets_gpu_signal();
     if gpu_stores { Rights::ReadWrite } else { Rights::Read }
 }
@@ -252,7 +280,7 @@ impl MonitoredFence {
     /// # Errors
     /// STATUS_NO_MEMORY.
     pub(crate) fn create(device: &Arc<Device>, request: Request) -> Result<Arc<Self>, NTSTATUS> {
-        let manager = device.adapter().memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
+        let manager = VidMm::of(device.adapter()).manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
         let page = manager.pool.allocate_alone().ok_or(ntstatus::STATUS_NO_MEMORY)?;
         let state = FenceState::new(device.adapter(), page, request.initial, request.behaviour);
         Self::open(device, &state, FULL_ACCESS, request.behaviour)
@@ -279,7 +307,7 @@ impl MonitoredFence {
             ForGpu { content, wanted: &wanted, native_fence: false }
         });
         let view = View::show(device.process(), Some(user), gpu)?;
-        device.adapter().add_monitored_fence(state);
+        state.enter(device.adapter());
         state.open.fetch_add(1, Ordering::AcqRel);
         let fence = Arc::new(Self {
             device: device.clone(),

@@ -28,9 +28,9 @@ use wddm_abi::{D3DDDI_NATIVEFENCE_TYPE, NTSTATUS, ntstatus};
 use super::Waiters;
 use super::monitored::FenceState;
 use super::storage::{Pages, Sharing, Slot};
-use crate::adapter::Adapter;
 use crate::ddi;
 use crate::handle::{DriverHandle, KernelHandle, KernelObject};
+use crate::miniport::Miniport;
 use crate::personality::Personality;
 use crate::rules::fence::{NF_DESTROY, NF_HANDLE, NF_WRITE_AFTER};
 use crate::sync::{Gate, Lock, Rank, Signal};
@@ -113,7 +113,7 @@ impl KernelObject for FenceOnAdapter {
 #[derive(Debug)]
 pub(crate) struct FenceOnAdapter {
     fence: Weak<NativeFence>,
-    adapter: Arc<Adapter>,
+    adapter: Arc<Miniport>,
     slot: Slot,
     /// Devices that have it open, and NT handles; `None` once it is destroyed.
     opens: Lock<Option<u32>>,
@@ -272,7 +272,7 @@ impl NativeFence {
     ///
     /// # Errors
     /// What the driver returned.
-    pub(crate) fn signal_from_cpu(&self, kernel: &Machine, value: u64, from: &Adapter) -> Result<(), NTSTATUS> {
+    pub(crate) fn signal_from_cpu(&self, kernel: &Machine, value: u64, from: &Miniport) -> Result<(), NTSTATUS> {
         let result = super::update::set_current(from, &[(self, value)]);
         self.rescan(kernel);
         result
@@ -294,7 +294,7 @@ impl NativeFence {
         *self.dead.lock() = Some(value);
     }
 
-    fn judge_dead_value(&self, adapter: &Adapter) {
+    fn judge_dead_value(&self, adapter: &Miniport) {
         if let Some(dead) = *self.dead.lock() {
             let now = self.value();
             adapter.rules().check(&NF_WRITE_AFTER, now == dead, || {
@@ -308,7 +308,7 @@ impl NativeFence {
     /// # Errors
     /// What the driver returned; STATUS_NO_MEMORY; STATUS_NOT_SUPPORTED on another adapter than the fence's, unless it
     /// is a cross-adapter one; STATUS_INVALID_HANDLE once the fence has ended.
-    fn part_on(self: &Arc<Self>, adapter: &Arc<Adapter>) -> Result<Arc<FenceOnAdapter>, NTSTATUS> {
+    fn part_on(self: &Arc<Self>, adapter: &Arc<Miniport>) -> Result<Arc<FenceOnAdapter>, NTSTATUS> {
         let _making = self.making.exclusive(adapter.kernel());
         let parts = self.adapters();
         if let Some(part) = parts.iter().find(|part| Arc::ptr_eq(part.adapter(), adapter) && part.open()) {
@@ -356,12 +356,12 @@ impl NativeFence {
     }
 }
 
-fn judge_handle<T>(adapter: &Adapter, ddi: &str, made: usize, ours: &KernelHandle<T>) {
+fn judge_handle<T>(adapter: &Miniport, ddi: &str, made: usize, ours: &KernelHandle<T>) {
     let fine = made != 0 && made as u64 != ours.value();
     adapter.rules().check(&NF_HANDLE, fine, || format!("{ddi} left {made:#x}"));
 }
 
-fn judge_destroy(adapter: &Adapter, ddi: &str, status: NTSTATUS) {
+fn judge_destroy(adapter: &Miniport, ddi: &str, status: NTSTATUS) {
     let fine = ddi::succeeded(status);
     adapter.rules().check(&NF_DESTROY, fine, || format!("{ddi}: {status:?}"));
 }

@@ -13,11 +13,12 @@ use std::sync::{Arc, Weak};
 
 use nt_model::PageObject;
 
-use crate::adapter::Adapter;
 use crate::memory::Manager;
+use crate::memory::VidMm;
 use crate::memory::pages::Page;
 use crate::memory::space::Content;
 use crate::memory::va::{PAGE, Protection};
+use crate::miniport::Miniport;
 
 /// Part of a memory object: a page that can be mapped.
 pub(crate) type ObjectPage = (Arc<PageObject>, usize);
@@ -46,8 +47,8 @@ impl LocalPage {
     /// has, or paging failed.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn allocate(adapter: &Arc<Adapter>, segments: &[u32], word: u64) -> Option<Self> {
-        let manager = adapter.memory.manager()?;
+    pub(crate) fn allocate(adapter: &Arc<Miniport>, segments: &[u32], word: u64) -> Option<Self> {
+        let manager = VidMm::of(adapter).manager()?;
         let room = |id: &u32| manager.allocate_in_segment(*id, PAGE, PAGE, false).map(|(at, offset)| (*id, at, offset));
         let (segment, address, offset) = segments.iter().find_map(room)?;
         let kernel = manager.kernel_address(adapter, segment, offset);

@@ -21,10 +21,10 @@ use wddm_abi::{
     DXGKARG_FENCESTORAGEVALUETYPE, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, ntstatus,
 };
 
-use crate::adapter::Adapter;
 use crate::adapter::caps::{Caps, Segment};
 use crate::ddi::{self, call_ddi};
 use crate::memory::allocation::preferred_segments;
+use crate::miniport::Miniport;
 use crate::poison;
 use crate::rules::fence::{NF_STORAGE_SEGMENT, NF_STORAGE_STATUS};
 
@@ -43,7 +43,7 @@ impl FenceSegments {
     /// Asks the driver.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn ask(adapter: &Arc<Adapter>, caps: &Caps) -> Self {
+    pub(crate) fn ask(adapter: &Arc<Miniport>, caps: &Caps) -> Self {
         use D3DDDI_NATIVEFENCE_TYPE as Type;
         use DXGKARG_FENCESTORAGEVALUETYPE as Value;
         let offers = adapter.personality().native_fence_os_caps;
@@ -66,7 +66,7 @@ impl FenceSegments {
 }
 
 fn ask(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     caps: &Caps,
     kind: D3DDDI_NATIVEFENCE_TYPE,
     value: DXGKARG_FENCESTORAGEVALUETYPE,

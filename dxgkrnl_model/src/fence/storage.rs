@@ -30,11 +30,13 @@ use std::sync::Arc;
 use wddm_abi::{NTSTATUS, ntstatus};
 
 use super::place::{LocalPage, ValuePage};
-use crate::adapter::Adapter;
+use crate::fence::kept::Kept;
+use crate::memory::VidMm;
 use crate::memory::page_table::Purpose;
 use crate::memory::pages::Page;
 use crate::memory::residency::status_of;
 use crate::memory::va::{PAGE, Protection, Wanted};
+use crate::miniport::Miniport;
 use crate::rules::fence::NF_WRITE_AFTER;
 use crate::sync::{Lock, Rank};
 
@@ -76,7 +78,7 @@ pub(crate) enum Sharing {
 const SENTINEL: u64 = 0xFE9C_EDEA_D000_0001;
 
 /// Where the caps let fences be mapped.
-pub(super) fn address_limits(adapter: &Adapter) -> Wanted {
+pub(super) fn address_limits(adapter: &Miniport) -> Wanted {
     let limits = adapter.known_caps().native_fence.map_or((0, 0), |caps| (caps.MinimumAddress, caps.MaximumAddress));
     Wanted { size: PAGE, alignment: PAGE, minimum: limits.0, maximum: limits.1, ..Wanted::default() }
 }
@@ -87,12 +89,12 @@ impl FencePages {
     /// # Errors
     /// STATUS_NO_MEMORY, or what paging ended with.
     pub(super) fn create(
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         stride: usize,
         kind: Pages,
         current: Option<Arc<Page>>,
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
+        let manager = VidMm::of(adapter).manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
         let segments = &manager.fence_segments;
         let none: &[u32] = &[];
         let (for_current, for_monitored) = match (kind.sharing, kind.intra_gpu) {
@@ -151,7 +153,7 @@ impl FencePages {
     }
 
     /// A free place: one that was never used, or the one that was given back first.
-    pub(super) fn take(&self, adapter: &Adapter) -> Option<usize> {
+    pub(super) fn take(&self, adapter: &Miniport) -> Option<usize> {
         let fresh = self.free.lock().pop();
         fresh.or_else(|| {
             let offset = self.retired.lock().pop_front()?;
@@ -168,7 +170,7 @@ impl FencePages {
     }
 
     /// Whether anybody wrote to the place of a destroyed fence; it is cleared.
-    fn judge(&self, adapter: &Adapter, offset: usize) {
+    fn judge(&self, adapter: &Miniport, offset: usize) {
         for page in self.own() {
             let found = crate::raw::word(page + offset).swap(0, std::sync::atomic::Ordering::SeqCst);
             adapter.rules().check(&NF_WRITE_AFTER, found == SENTINEL, || {
@@ -178,7 +180,7 @@ impl FencePages {
     }
 
     /// Looks at every place that was given back.
-    pub(super) fn judge_all(&self, adapter: &Adapter) {
+    pub(super) fn judge_all(&self, adapter: &Miniport) {
         let retired: Vec<_> = self.retired.lock().iter().copied().collect();
         for offset in retired {
             self.judge(adapter, offset);
@@ -187,12 +189,12 @@ impl FencePages {
     }
 
     /// Takes the mappings of the paging process away.
-    pub(super) fn hide(&self, adapter: &Arc<Adapter>) {
+    pub(super) fn hide(&self, adapter: &Arc<Miniport>) {
         let (current, monitored) = self.system;
         if current == 0 {
             return;
         }
-        let Some(manager) = adapter.memory.manager() else { return };
+        let Some(manager) = VidMm::of(adapter).manager() else { return };
         manager.run_on_worker(adapter, move |adapter, manager| {
             manager.unmap_for_system(adapter, current, 1);
             manager.unmap_for_system(adapter, monitored, 1);
@@ -212,7 +214,7 @@ impl Slot {
     ///
     /// # Errors
     /// STATUS_NO_MEMORY, or what paging ended with.
-    pub(crate) fn beside(adapter: &Arc<Adapter>, current: &Arc<Page>) -> Result<Self, NTSTATUS> {
+    pub(crate) fn beside(adapter: &Arc<Miniport>, current: &Arc<Page>) -> Result<Self, NTSTATUS> {
         let kind = Pages { sharing: Sharing::Common, intra_gpu: false };
         let pages = FencePages::create(adapter, nt_model::PAGE_SIZE, kind, Some(current.clone()))?;
         Ok(Self { pages, offset: 0 })
@@ -250,11 +252,11 @@ impl Slot {
     }
 
     /// The fence is gone: the place may be used again.
-    pub(crate) fn release(&self, adapter: &Arc<Adapter>) {
+    pub(crate) fn release(&self, adapter: &Arc<Miniport>) {
         self.pages.retire(self.offset);
         if self.pages.kind.sharing != Sharing::Packed {
             self.pages.hide(adapter);
-            adapter.kept_fences.keep(adapter, &self.pages);
+            Kept::of(adapter).keep(adapter, &self.pages);
         }
     }
 }

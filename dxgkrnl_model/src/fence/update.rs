@@ -21,8 +21,9 @@ use nt_model::Rule;
 use wddm_abi::{DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES, HANDLE, NTSTATUS, ntstatus};
 
 use super::native::{FenceOnAdapter, NativeFence};
-use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
+use crate::fence::window::Windows;
+use crate::miniport::Miniport;
 use crate::rules::fence::{
     NF_CURRENT_STATUS, NF_CURRENT_UNTOUCHED, NF_CURRENT_WRITTEN, NF_MONITORED_STATUS, NF_MONITORED_WRITTEN,
 };
@@ -70,7 +71,7 @@ struct NewMonitored<'a> {
 }
 
 fn set_monitored_on(
-    adapter: &Adapter,
+    adapter: &Miniport,
     parts: &[(&NativeFence, Arc<FenceOnAdapter>)],
     wanted: impl Fn(&NativeFence) -> u64,
 ) {
@@ -82,7 +83,7 @@ fn set_monitored_on(
         }
         let Some((at, object)) = on.slot().monitored().zip(on.slot().place().0.monitored.object()) else { continue };
         // Whoever waits looks again; it is told next time.
-        let Some(window) = adapter.windows.open(adapter, object, true) else { break };
+        let Some(window) = Windows::of(adapter).open(adapter, object, true) else { break };
         on.monitored.store(value, Ordering::Release);
         fence.note_monitored(value);
         updates.push(NewMonitored { on, value, at, window });
@@ -106,7 +107,7 @@ fn set_monitored_on(
     let status = ddi::status(call_ddi!(adapter, DxgkDdiUpdateMonitoredValues(pointer)));
     let written: Vec<_> = updates.iter().map(|update| crate::raw::load(update.at)).collect();
     for update in &updates {
-        adapter.windows.close(update.window);
+        Windows::of(adapter).close(update.window);
     }
     let carried_out = batch.judge(adapter, &NF_MONITORED_STATUS, status);
     for (update, written) in updates.iter().zip(written).filter(|_| carried_out) {
@@ -118,7 +119,7 @@ fn set_monitored_on(
 
 /// The arrays of an update.
 struct Batch<'a> {
-    adapter: &'a Adapter,
+    adapter: &'a Miniport,
     handles: Vec<HANDLE>,
     values: Vec<u64>,
     addresses: Vec<*mut c_void>,
@@ -127,7 +128,7 @@ struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    fn new(adapter: &'a Adapter) -> Self {
+    fn new(adapter: &'a Miniport) -> Self {
         let is_strayed = adapter.personality().faults.stray_fences;
         let mut batch = Self { adapter, handles: Vec::new(), values: Vec::new(), addresses: Vec::new(), is_strayed };
         batch.stray();
@@ -148,7 +149,7 @@ impl<'a> Batch<'a> {
     /// With such faults: a handle that named a fence once, or never.
     fn stray(&mut self) {
         if self.is_strayed {
-            let dead = self.adapter.dead_fence();
+            let dead = FenceOnAdapter::dead_of(self.adapter);
             self.push(if dead == 0 { 0x0BAD_0FE8 } else { dead }, 0xBAD, 0);
         }
     }
@@ -159,7 +160,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Whether the values are to be there. What a driver says of a batch with strays is its own matter.
-    fn judge(&self, adapter: &Adapter, rule: &'static Rule, status: NTSTATUS) -> bool {
+    fn judge(&self, adapter: &Miniport, rule: &'static Rule, status: NTSTATUS) -> bool {
         let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
         if self.is_strayed {
             return !stopped;
@@ -176,7 +177,7 @@ impl<'a> Batch<'a> {
 ///
 /// # Errors
 /// What a driver returned.
-pub(crate) fn set_current(from: &Adapter, signals: &[(&NativeFence, u64)]) -> Result<(), NTSTATUS> {
+pub(crate) fn set_current(from: &Miniport, signals: &[(&NativeFence, u64)]) -> Result<(), NTSTATUS> {
     let parts: Vec<_> = signals.iter().map(|(fence, value)| (*fence, fence.adapters(), *value)).collect();
     let (mut writes, mut notes) = (Vec::new(), Vec::new());
     for (fence, adapters, value) in &parts {
@@ -200,7 +201,7 @@ pub(crate) fn set_current(from: &Adapter, signals: &[(&NativeFence, u64)]) -> Re
 /// Tells the drivers that fences' values were written: all that know them, or all but one; each in one call.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(super) fn notify(fences: &[&NativeFence], but: Option<&Adapter>) {
+pub(super) fn notify(fences: &[&NativeFence], but: Option<&Miniport>) {
     let parts: Vec<_> = fences.iter().map(|fence| (*fence, fence.adapters())).collect();
     let mut entries = Vec::new();
     for (fence, adapters) in &parts {
@@ -242,7 +243,7 @@ enum How {
     Dead,
 }
 
-fn call(adapter: &Adapter, entries: &[Entry<'_>], how: How) -> Result<(), NTSTATUS> {
+fn call(adapter: &Miniport, entries: &[Entry<'_>], how: How) -> Result<(), NTSTATUS> {
     let begun: Vec<_> = entries.iter().filter(|entry| entry.on.begin_update()).collect();
     let mut rest = begun.as_slice();
     let mut result = Ok(());
@@ -261,13 +262,13 @@ fn call(adapter: &Adapter, entries: &[Entry<'_>], how: How) -> Result<(), NTSTAT
 }
 
 /// One call, for as many as there are windows; how many.
-fn call_begun(adapter: &Adapter, live: &[&Entry<'_>], how: How) -> (usize, Result<(), NTSTATUS>) {
+fn call_begun(adapter: &Miniport, live: &[&Entry<'_>], how: How) -> (usize, Result<(), NTSTATUS>) {
     let mut windows = Vec::new();
     for entry in live {
         let (pages, _) = entry.on.slot().place();
         // The kernel has no address of an intra-GPU fence, wherever it is.
         let object = pages.current.object().filter(|_| !entry.fence.is_intra_gpu());
-        match object.map(|object| adapter.windows.open(adapter, object, how != How::Notify)) {
+        match object.map(|object| Windows::of(adapter).open(adapter, object, how != How::Notify)) {
             Some(None) => break,
             opened => windows.push(opened.flatten()),
         }
@@ -295,7 +296,7 @@ fn call_begun(adapter: &Adapter, live: &[&Entry<'_>], how: How) -> (usize, Resul
     let pointer = &raw const arguments;
     let status = ddi::status(call_ddi!(adapter, DxgkDdiUpdateCurrentValuesFromCpu(pointer)));
     for window in windows.into_iter().flatten() {
-        adapter.windows.close(window);
+        Windows::of(adapter).close(window);
     }
     if !batch.judge(adapter, &NF_CURRENT_STATUS, status) {
         return (live.len(), Err(status));
@@ -310,7 +311,7 @@ fn call_begun(adapter: &Adapter, live: &[&Entry<'_>], how: How) -> (usize, Resul
     (live.len(), Ok(()))
 }
 
-fn judge(adapter: &Adapter, entry: &Entry<'_>, before: u64, how: How) {
+fn judge(adapter: &Miniport, entry: &Entry<'_>, before: u64, how: How) {
     let now = entry.fence.value();
     match how {
         // A fence of a lost device, which this thread may not have known yet, keeps its value: DXG-NF-WRITE-AFTER.
@@ -334,8 +335,8 @@ fn judge(adapter: &Adapter, entry: &Entry<'_>, before: u64, how: How) {
 /// Looks at every native fence of an adapter.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn scan_native(adapter: &Adapter) {
+pub(crate) fn scan_native(adapter: &Miniport) {
     adapter.shared().counters.fence_scan();
-    let fences = adapter.native_fences().iter().filter_map(|on| on.fence()).collect();
+    let fences = FenceOnAdapter::all_of(adapter).iter().filter_map(|on| on.fence()).collect();
     NativeFence::looked_at_on(adapter.kernel(), adapter, fences);
 }

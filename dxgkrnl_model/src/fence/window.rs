@@ -10,7 +10,7 @@
 use nt_model::{PAGE_SIZE, PageObject, Rights};
 
 use super::place::ObjectPage;
-use crate::adapter::Adapter;
+use crate::miniport::Miniport;
 use crate::rules::fence::NF_ADDRESS_CACHED;
 use crate::sync::{Lock, Rank};
 
@@ -35,8 +35,19 @@ struct State {
     used: [bool; COUNT],
 }
 
+impl Default for Windows {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Windows {
-    pub(crate) fn new() -> Self {
+    /// That of an adapter.
+    pub(crate) fn of(adapter: &Miniport) -> &Self {
+        adapter.extension()
+    }
+
+    fn new() -> Self {
         let state = State { base: 0, next: 0, open: [false; COUNT], patterned: false, used: [false; COUNT] };
         Self { state: Lock::new(Rank::Log, state) }
     }
@@ -44,7 +55,7 @@ impl Windows {
     /// Shows `page` for one call; its address. `None`: the host has no address space, or all windows are open.
     ///
     /// IRQL: any.
-    pub(crate) fn open(&self, adapter: &Adapter, (object, index): ObjectPage, write: bool) -> Option<usize> {
+    pub(crate) fn open(&self, adapter: &Miniport, (object, index): ObjectPage, write: bool) -> Option<usize> {
         let (address, broken) = {
             let mut state = self.state.lock();
             if state.base == 0 {
@@ -75,7 +86,7 @@ impl Windows {
     }
 
     /// Looks at every closed window: for the end of an adapter, and for tests.
-    pub(crate) fn inspect(&self, adapter: &Adapter) {
+    pub(crate) fn inspect(&self, adapter: &Miniport) {
         let broken = {
             let mut state = self.state.lock();
             let mut broken = None;
@@ -103,7 +114,7 @@ impl Drop for Windows {
     }
 }
 
-fn judge(adapter: &Adapter, broken: bool, address: usize) {
+fn judge(adapter: &Miniport, broken: bool, address: usize) {
     adapter.rules().check(&NF_ADDRESS_CACHED, !broken, || {
         format!("a store to {address:#x}, which was a fence value during an earlier call")
     });

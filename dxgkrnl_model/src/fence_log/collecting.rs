@@ -26,25 +26,26 @@ use std::sync::Arc;
 use wddm_abi::{DXGKARG_UPDATENATIVEFENCELOGS, HANDLE, NTSTATUS};
 
 use super::News;
-use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::fence::native::{FenceOnAdapter, NativeFence};
 use crate::fence::update::scan_native;
 use crate::hw_queue::HwQueue;
+use crate::miniport::Miniport;
 use crate::personality::LogWakes;
 use crate::rules::fence::LOG_FLUSH;
+use crate::vidsch::VidSch;
 
 /// Reads the logs of all queues that have news.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn collect(adapter: &Arc<Adapter>) {
+pub(crate) fn collect(adapter: &Arc<Miniport>) {
     collect_from(adapter, &with_news(adapter, |_| true));
 }
 
 /// Reads the logs of the queues with news whose device has one of `fences` open.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn collect_for(adapter: &Arc<Adapter>, fences: &[Arc<FenceOnAdapter>]) {
+pub(crate) fn collect_for(adapter: &Arc<Miniport>, fences: &[Arc<FenceOnAdapter>]) {
     let concerned = |queue: &HwQueue| fences.iter().any(|fence| queue.context().device().has_open(fence));
     collect_from(adapter, &with_news(adapter, concerned));
 }
@@ -53,7 +54,7 @@ pub(crate) fn collect_for(adapter: &Arc<Adapter>, fences: &[Arc<FenceOnAdapter>]
 /// that it tells of. True: waits have ended.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn collect_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) -> bool {
+pub(crate) fn collect_from(adapter: &Arc<Miniport>, queues: &[Arc<HwQueue>]) -> bool {
     let readings = read_from(adapter, queues);
     let mut ended = false;
     if adapter.known_caps().has_optimized_interrupt() {
@@ -67,7 +68,7 @@ pub(crate) fn collect_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) -> b
 /// The queue that an optimized interrupt names.
 ///
 /// IRQL: DISPATCH_LEVEL.
-pub(crate) fn wake_from(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>) {
+pub(crate) fn wake_from(adapter: &Arc<Miniport>, queue: &Arc<HwQueue>) {
     if queue.has_logs() {
         collect_from(adapter, std::slice::from_ref(queue));
     }
@@ -79,9 +80,9 @@ pub(crate) fn wake_from(adapter: &Arc<Adapter>, queue: &Arc<HwQueue>) {
 /// An optimized interrupt of an engine that names no queue.
 ///
 /// IRQL: DISPATCH_LEVEL.
-pub(crate) fn wake_from_engine(adapter: &Arc<Adapter>, node: u32) {
+pub(crate) fn wake_from_engine(adapter: &Arc<Miniport>, node: u32) {
     let on_engine = |queue: &HwQueue| queue.context().node() == node;
-    let unlogged = adapter.scheduler.queues().iter().any(|queue| on_engine(queue) && !queue.is_user_mode());
+    let unlogged = VidSch::of(adapter).queues().iter().any(|queue| on_engine(queue) && !queue.is_user_mode());
     let ended = collect_from(adapter, &with_news(adapter, on_engine));
     let looks = adapter.personality().log_wakes == LogWakes::Values;
     if unlogged || (looks && !ended) {
@@ -92,7 +93,7 @@ pub(crate) fn wake_from_engine(adapter: &Arc<Adapter>, node: u32) {
 /// Ends waits because of what was new in a queue's logs. True: there were some.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(super) fn wake(adapter: &Arc<Adapter>, queue: &HwQueue, news: &News) -> bool {
+pub(super) fn wake(adapter: &Arc<Miniport>, queue: &HwQueue, news: &News) -> bool {
     let Some(owner) = queue.context().device().process().process() else {
         scan_native(adapter);
         return true;
@@ -126,14 +127,14 @@ pub(super) fn wake(adapter: &Arc<Adapter>, queue: &HwQueue, news: &News) -> bool
     ended
 }
 
-fn with_news(adapter: &Adapter, concerned: impl Fn(&HwQueue) -> bool) -> Vec<Arc<HwQueue>> {
-    let queues = adapter.scheduler.queues().into_iter();
+fn with_news(adapter: &Miniport, concerned: impl Fn(&HwQueue) -> bool) -> Vec<Arc<HwQueue>> {
+    let queues = VidSch::of(adapter).queues().into_iter();
     queues.filter(|queue| queue.has_logs() && concerned(queue) && queue.log().has_news()).collect()
 }
 
 /// Lets the driver flush logs, and reads them. Nothing when it does not: then all is still new. A queue whose
 /// `DxgkDdiDestroyHwQueue` has begun is not named to the driver, and nothing of it is read.
-fn read_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) -> Vec<(Arc<HwQueue>, News)> {
+fn read_from(adapter: &Arc<Miniport>, queues: &[Arc<HwQueue>]) -> Vec<(Arc<HwQueue>, News)> {
     let (here, going): (Vec<_>, Vec<_>) =
         queues.iter().map(|queue| (queue, queue.name())).partition(|(_, named)| named.is_some());
     let mut read: Vec<_> = going.into_iter().map(|(queue, _)| (queue.clone(), News::default())).collect();
@@ -152,7 +153,7 @@ fn read_from(adapter: &Arc<Adapter>, queues: &[Arc<HwQueue>]) -> Vec<(Arc<HwQueu
 /// `DxgkDdiUpdateNativeFenceLogs` for queues by the driver's handles.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn flush(adapter: &Arc<Adapter>, handles: &[usize]) -> NTSTATUS {
+pub(crate) fn flush(adapter: &Arc<Miniport>, handles: &[usize]) -> NTSTATUS {
     let mut handles: Vec<_> =
         handles.iter().map(|number| HandleOf(core::ptr::with_exposed_provenance_mut(*number))).collect();
     let mut arguments = DXGKARG_UPDATENATIVEFENCELOGS::zeroed();

@@ -8,8 +8,8 @@ use std::fmt;
 use wddm_abi::{DXGK_NATIVE_FENCE_LOG_ENTRY, DXGK_NATIVE_FENCE_LOG_HEADER, DXGK_NATIVE_FENCE_LOG_TYPE, Plain};
 
 use super::buffer::{Buffer, UNWRITTEN};
-use crate::adapter::Adapter;
 use crate::hw_queue::HwQueue;
+use crate::miniport::Miniport;
 use crate::report::{LogLoss, LogRecord};
 use crate::rules::fence::{LOG_COMPLETE, LOG_HEADER, LOG_TIME};
 
@@ -48,7 +48,7 @@ impl fmt::Display for Verdict {
 }
 
 impl Reading {
-    pub(super) fn judge(self, adapter: &Adapter) {
+    pub(super) fn judge(self, adapter: &Miniport) {
         adapter.rules().check(&LOG_HEADER, self.unsound.is_none(), || self.unsound.unwrap_or_default());
         if self.loss.is_some() {
             adapter.shared().counters.log_overrun();

@@ -9,6 +9,7 @@ use wddm_abi::{DXGKARG_RESUMECONTEXT, DXGKARG_SUSPENDCONTEXT, ntstatus};
 use super::HwContext;
 use crate::ddi::{self, call_ddi};
 use crate::rules::queue::SUSPEND_STATUS;
+use crate::vidsch::VidSch;
 use crate::vidsch::judge_resume;
 
 /// First suspend fence.
@@ -107,7 +108,7 @@ impl HwContext {
         }
         let adapter = self.device.adapter();
         self.changed.notify(adapter.kernel());
-        adapter.scheduler.kick(adapter);
+        VidSch::of(adapter).kick(adapter);
     }
 
     /// Asks the driver to take the context off its run list, unless it is off or has been asked.
@@ -216,7 +217,7 @@ impl HwContext {
         let status = ddi::status(call_ddi!(adapter, DxgkDdiResumeContext(miniport, pointer)));
         judge_resume(adapter, "DxgkDdiResumeContext", status);
         // What its kernel-mode queues were given meanwhile goes on to the driver.
-        adapter.scheduler.kick(adapter);
+        VidSch::of(adapter).kick(adapter);
     }
 
     /// [`resume`](Self::resume), also of a context whose suspension the driver has yet to acknowledge.

@@ -5,6 +5,7 @@ use wddm_abi::{DXGK_DEVICE_INFO, DXGK_FEATURE_INTERFACE, NTSTATUS, Plain, ntstat
 
 use super::{callback, routines, store_record};
 use crate::handle::raw;
+use crate::interface::memory::DriverMemory;
 use crate::rules::interface::{CB_MAP_RANGE, CB_UNMAP};
 
 routines! {
@@ -32,7 +33,7 @@ shims! {
         let status = callback(raw(adapter as u64), &GET_DEVICE_INFORMATION, arguments, |adapter| {
             // Probes the pointer before it is written.
             let _ = info.get();
-            store_record(info, &adapter.resources.device_info(adapter));
+            store_record(info, &crate::interface::memory::device_info(adapter));
             ntstatus::STATUS_SUCCESS
         });
         status.unwrap_or_else(|status| status)
@@ -64,7 +65,7 @@ shims! {
             let Some(at) = adapter.kernel().map_io_space(address, length as usize, cache) else {
                 return ntstatus::STATUS_INSUFFICIENT_RESOURCES;
             };
-            adapter.resources.add_register_mapping(at, length as usize);
+            DriverMemory::of(adapter).add_register_mapping(at, length as usize);
             mapped.set(at);
             ntstatus::STATUS_SUCCESS
         });
@@ -73,7 +74,7 @@ shims! {
 
     fn DxgkCbUnmapMemory(_machine, adapter: usize, address: usize) -> NTSTATUS {
         let status = callback(raw(adapter as u64), &UNMAP_MEMORY, [adapter as u64, address as u64], |adapter| {
-            let length = adapter.resources.take_register_mapping(address);
+            let length = DriverMemory::of(adapter).take_register_mapping(address);
             adapter.rules().check(&CB_UNMAP, length.is_some(), || format!("{address:#x} is not mapped"));
             let Some(length) = length else { return ntstatus::STATUS_INVALID_PARAMETER };
             adapter.kernel().unmap_io_space(address, length);

@@ -15,9 +15,11 @@ use wddm_abi::{
 };
 
 use super::{callback, callback_of, record, routines, store_record};
-use crate::adapter::Adapter;
 use crate::features::FeatureState;
+use crate::features::Features;
 use crate::handle::{self, raw};
+use crate::interface::memory::DriverMemory;
+use crate::miniport::Miniport;
 use crate::rules::start::FEATURE_INTERFACE;
 
 routines! {
@@ -34,7 +36,7 @@ fn address(table: &[ShimEntry], name: &str) -> CodeAddress {
 }
 
 /// The interface for `adapter`. Every query counts as a reference that the driver may drop.
-pub(super) fn interface(adapter: &Adapter) -> DXGK_FEATURE_INTERFACE {
+pub(super) fn interface(adapter: &Miniport) -> DXGK_FEATURE_INTERFACE {
     let mut table = DXGK_FEATURE_INTERFACE::zeroed();
     // CAST: 48 bytes.
     table.Size = size_of::<DXGK_FEATURE_INTERFACE>() as u16;
@@ -54,8 +56,8 @@ pub(super) fn interface(adapter: &Adapter) -> DXGK_FEATURE_INTERFACE {
 }
 
 /// The adapter behind what a driver passes for `hAdapter`.
-fn adapter_of(machine: &nt_model::Machine, handle: HANDLE) -> Option<Arc<Adapter>> {
-    handle::object::<Adapter>(handle).or_else(|| {
+fn adapter_of(machine: &nt_model::Machine, handle: HANDLE) -> Option<Arc<Miniport>> {
+    handle::object::<Miniport>(handle).or_else(|| {
         let shared = crate::os::shared_of(machine)?;
         shared.adapters().into_iter().find(|adapter| adapter.context() == handle && !handle.is_null())
     })
@@ -66,22 +68,22 @@ shims! {
     table INTERFACE;
 
     fn InterfaceReference(_machine, context: usize) {
-        if let Some(adapter) = handle::object::<Adapter>(raw(context as u64)) {
-            adapter.resources.interface_references.fetch_add(1, Ordering::Relaxed);
+        if let Some(adapter) = handle::object::<Miniport>(raw(context as u64)) {
+            DriverMemory::of(&adapter).interface_references.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     fn InterfaceDereference(_machine, context: usize) {
-        if let Some(adapter) = handle::object::<Adapter>(raw(context as u64)) {
-            adapter.resources.interface_references.fetch_sub(1, Ordering::Relaxed);
+        if let Some(adapter) = handle::object::<Miniport>(raw(context as u64)) {
+            DriverMemory::of(&adapter).interface_references.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     fn IsFeatureEnabled2(machine, adapter: usize, args: In<[u8; size_of::<DXGKARGCB_ISFEATUREENABLED2>()]>) -> NTSTATUS {
         let handle = raw(adapter as u64);
-        let run = |adapter: &Arc<Adapter>| {
+        let run = |adapter: &Arc<Miniport>| {
             let mut arguments: DXGKARGCB_ISFEATUREENABLED2 = record(args);
-            arguments.Result = adapter.features.tell(adapter, arguments.FeatureId).result();
+            arguments.Result = Features::of(adapter).tell(adapter, arguments.FeatureId).result();
             store_record(args, &arguments);
             ntstatus::STATUS_SUCCESS
         };
@@ -113,7 +115,7 @@ shims! {
         args: In<[u8; size_of::<DXGKARGCB_QUERYFEATUREINTERFACE>()]>,
     ) -> NTSTATUS {
         let handle = raw(adapter as u64);
-        let run = |adapter: &Arc<Adapter>| {
+        let run = |adapter: &Arc<Miniport>| {
             let mut arguments: DXGKARGCB_QUERYFEATUREINTERFACE = record(args);
             let (status, size) = query(adapter, &arguments);
             arguments.InterfaceSize = size;
@@ -147,13 +149,13 @@ shims! {
 
 /// Interface table of a feature: only native fences have one. A version that `FaultPlan::fence_version` invents begins
 /// as version 1 does.
-fn query(adapter: &Adapter, arguments: &DXGKARGCB_QUERYFEATUREINTERFACE) -> (NTSTATUS, u16) {
+fn query(adapter: &Miniport, arguments: &DXGKARGCB_QUERYFEATUREINTERFACE) -> (NTSTATUS, u16) {
     const SIZE: u16 = 8;
-    let state = adapter.feature(arguments.FeatureId);
+    let state = Features::of(adapter).query(adapter, arguments.FeatureId);
     if !state.known {
         return (ntstatus::STATUS_INVALID_PARAMETER, 0);
     }
-    let told = adapter.features.told(arguments.FeatureId);
+    let told = Features::of(adapter).told(arguments.FeatureId);
     adapter.rules().check(&FEATURE_INTERFACE, told == Some(arguments.Version), || {
         let told = told.map_or_else(|| "not that it is on".to_owned(), |version| format!("version {version}"));
         format!("version {} of {:?} is asked for; the driver was told {told}", arguments.Version, arguments.FeatureId)
@@ -183,7 +185,7 @@ shims! {
     fn DxgkCbIsFeatureEnabled(_machine, args: In<[u8; size_of::<DXGKARGCB_ISFEATUREENABLED>()]>) -> NTSTATUS {
         let mut arguments: DXGKARGCB_ISFEATUREENABLED = record(args);
         let status = callback(arguments.DeviceHandle, &IS_ENABLED, [args.address() as u64], |adapter| {
-            arguments.Enabled = adapter.features.legacy_enabled(adapter, arguments.FeatureId).into();
+            arguments.Enabled = Features::of(adapter).legacy_enabled(adapter, arguments.FeatureId).into();
             store_record(args, &arguments);
             ntstatus::STATUS_SUCCESS
         });
@@ -194,7 +196,7 @@ shims! {
         let mut arguments: DXGKARGCB_QUERYFEATURESUPPORT = record(args);
         let status = callback(arguments.DeviceHandle, &QUERY_SUPPORT, [args.address() as u64], |adapter| {
             let enabled =
-                adapter.features.legacy_support(adapter, arguments.FeatureId, arguments.DriverSupportState);
+                Features::of(adapter).legacy_support(adapter, arguments.FeatureId, arguments.DriverSupportState);
             arguments.Enabled = enabled.into();
             store_record(args, &arguments);
             ntstatus::STATUS_SUCCESS

@@ -10,12 +10,13 @@ use nt_model::{CacheType, In, Mdl, PageObject, shims};
 use std::sync::Arc;
 use wddm_abi::{
     DXGK_DEVICE_INFO, DXGKARGCB_ALLOCATECONTIGUOUSMEMORY, DXGKARGCB_ALLOCATEPAGESFORMDL,
-    DXGKARGCB_FREECONTIGUOUSMEMORY, DXGKARGCB_FREEPAGESFROMMDL, NTSTATUS, UNICODE_STRING, ntstatus,
+    DXGKARGCB_FREECONTIGUOUSMEMORY, DXGKARGCB_FREEPAGESFROMMDL, NTSTATUS, ntstatus,
 };
 
 use super::{callback, record, routines, store_record};
-use crate::adapter::Adapter;
 use crate::handle::{self, raw};
+use crate::memory::VidMm;
+use crate::miniport::Miniport;
 use crate::rules::interface::CB_FREE;
 use crate::rules::leak::{LEAK_INTERFACE, LEAK_MAPPING, LEAK_MEMORY};
 use crate::sync::{Lock, Rank};
@@ -60,63 +61,33 @@ pub(crate) struct DriverMemory {
     state: Lock<State>,
     /// References on the feature interface beyond those dropped.
     pub(crate) interface_references: AtomicI64,
-    /// Characters of the device's registry path, kept in place for the driver's pointer.
-    path: Vec<u16>,
-    /// Stands for the physical device object.
-    pdo: Box<[u64; 64]>,
 }
 
-/// Where the software key of display adapters is.
-const CLASS_KEY: &str =
-    "\\Registry\\Machine\\System\\CurrentControlSet\\Control\\Class\\{4d36e968-e325-11ce-bfc1-08002be10318}";
+/// `DXGK_DEVICE_INFO`.
+pub(crate) fn device_info(adapter: &Miniport) -> DXGK_DEVICE_INFO {
+    let mut info = DXGK_DEVICE_INFO::zeroed();
+    info.MiniportDeviceContext = adapter.context();
+    info.PhysicalDeviceObject = core::ptr::with_exposed_provenance_mut(adapter.object.address());
+    info.DeviceRegistryPath = adapter.object.path();
+    info.TranslatedResourceList = adapter.device.resources();
+    let memory = adapter.kernel().installed_memory();
+    info.SystemMemorySize.QuadPart = memory.cast_signed();
+    let added = adapter.personality().memory_added && VidMm::of(adapter).manager().is_none();
+    let highest = if added { FIRST_HIGHEST } else { adapter.kernel().highest_physical_address() };
+    info.HighestPhysicalAddress.QuadPart = highest.cast_signed();
+    info
+}
 
-/// The registry key under which the model puts the hardware keys of devices.
-const ENUM_KEY: &str = "\\Registry\\Machine\\System\\CurrentControlSet\\Enum\\PCI\\Model";
+impl Default for DriverMemory {
+    fn default() -> Self {
+        Self { state: Lock::new(Rank::Log, State::default()), interface_references: AtomicI64::new(0) }
+    }
+}
 
 impl DriverMemory {
-    pub(crate) fn new(index: usize) -> Self {
-        Self {
-            state: Lock::new(Rank::Log, State::default()),
-            interface_references: AtomicI64::new(0),
-            path: format!("{CLASS_KEY}\\{index:04}").encode_utf16().collect(),
-            pdo: Box::new([0; 64]),
-        }
-    }
-
-    /// The adapter's software key.
-    pub(crate) fn key(&self) -> String {
-        String::from_utf16_lossy(&self.path)
-    }
-
-    /// Registry path of the device's hardware key (`Device Parameters`).
-    pub(crate) fn hardware_key(&self) -> String {
-        format!("{ENUM_KEY}\\{:x}\\Device Parameters", self.device_object())
-    }
-
-    /// Address of what stands for the physical device object.
-    pub(crate) fn device_object(&self) -> usize {
-        core::ptr::from_ref(&*self.pdo).expose_provenance()
-    }
-
-    /// `DXGK_DEVICE_INFO`.
-    pub(crate) fn device_info(&self, adapter: &Adapter) -> DXGK_DEVICE_INFO {
-        let mut info = DXGK_DEVICE_INFO::zeroed();
-        info.MiniportDeviceContext = adapter.context();
-        info.PhysicalDeviceObject = core::ptr::with_exposed_provenance_mut(self.device_object());
-        // CAST: a path of a hundred characters.
-        let length = (self.path.len() * 2) as u16;
-        let mut path = UNICODE_STRING::zeroed();
-        path.Length = length;
-        path.MaximumLength = length;
-        path.Buffer = self.path.as_ptr().cast_mut();
-        info.DeviceRegistryPath = path;
-        info.TranslatedResourceList = adapter.device.resources();
-        let memory = adapter.kernel().installed_memory();
-        info.SystemMemorySize.QuadPart = memory.cast_signed();
-        let added = adapter.personality().memory_added && adapter.memory.manager().is_none();
-        let highest = if added { FIRST_HIGHEST } else { adapter.kernel().highest_physical_address() };
-        info.HighestPhysicalAddress.QuadPart = highest.cast_signed();
-        info
+    /// That of an adapter's driver.
+    pub(crate) fn of(adapter: &Miniport) -> &Self {
+        adapter.extension()
     }
 
     pub(super) fn add_register_mapping(&self, address: usize, length: usize) {
@@ -158,7 +129,7 @@ impl DriverMemory {
     }
 
     /// The adapter was stopped: whatever is left is the driver's leak, and taken back.
-    pub(crate) fn reclaim(&self, adapter: &Adapter) {
+    pub(crate) fn reclaim(&self, adapter: &Miniport) {
         let (registers, memory, mappings) = {
             let mut state = self.state.lock();
             (
@@ -182,14 +153,14 @@ impl DriverMemory {
     }
 
     /// The adapter is being removed.
-    pub(crate) fn judge_references(&self, adapter: &Adapter) {
+    pub(crate) fn judge_references(&self, adapter: &Miniport) {
         let left = self.interface_references.swap(0, Ordering::Relaxed);
         adapter.rules().check(&LEAK_INTERFACE, left <= 0, || format!("{left} references on DXGK_FEATURE_INTERFACE"));
     }
 }
 
 /// Frees what a callback allocated.
-pub(super) fn free(adapter: &Adapter, memory: &Memory) {
+pub(super) fn free(adapter: &Miniport, memory: &Memory) {
     let kernel = adapter.kernel();
     match memory {
         Memory::Contiguous(address, bytes, cache) => kernel.free_contiguous(*address, Some((*bytes, *cache))),
@@ -229,7 +200,7 @@ shims! {
             let Some(address) = adapter.kernel().allocate_contiguous(&request) else {
                 return ntstatus::STATUS_NO_MEMORY;
             };
-            let handle = adapter.resources.add(Memory::Contiguous(address, request.bytes, cache));
+            let handle = DriverMemory::of(adapter).add(Memory::Contiguous(address, request.bytes, cache));
             arguments.hMemoryHandle = raw(handle);
             arguments.pMemory = core::ptr::with_exposed_provenance_mut(address);
             store_record(args, &arguments);
@@ -265,7 +236,7 @@ shims! {
             let fully = arguments.Flags & FULLY_REQUIRED != 0;
             let mdl = adapter.kernel().allocate_pages_for_mdl(low..=high, arguments.TotalBytes, cache, fully);
             let Some(mdl) = mdl else { return ntstatus::STATUS_NO_MEMORY };
-            arguments.hMemoryHandle = raw(adapter.resources.add(Memory::Pages(mdl)));
+            arguments.hMemoryHandle = raw(DriverMemory::of(adapter).add(Memory::Pages(mdl)));
             arguments.pMdl = core::ptr::with_exposed_provenance_mut(mdl.address());
             store_record(args, &arguments);
             ntstatus::STATUS_SUCCESS
@@ -288,8 +259,8 @@ shims! {
 }
 
 /// Frees by handle, or breaks DXG-CB-FREE.
-pub(super) fn free_handle(adapter: &Adapter, handle: u64, wanted: impl Fn(&Memory) -> bool) -> NTSTATUS {
-    let memory = adapter.resources.take(handle, wanted);
+pub(super) fn free_handle(adapter: &Miniport, handle: u64, wanted: impl Fn(&Memory) -> bool) -> NTSTATUS {
+    let memory = DriverMemory::of(adapter).take(handle, wanted);
     adapter.rules().check(&CB_FREE, memory.is_some(), || format!("{handle:#x} is no such allocation"));
     match memory {
         Some(memory) => {

@@ -13,9 +13,9 @@ use wddm_abi::{
 };
 
 use super::{callback, callback_of, record, routines, store_record};
-use crate::adapter::Adapter;
 use crate::handle::{self, raw};
 use crate::memory::allocation::OpenAllocation;
+use crate::miniport::Miniport;
 use crate::process::ProcessAdapter;
 use crate::rules::interface::CB_OBJECT;
 
@@ -110,7 +110,7 @@ shims! {
         args: In<[u8; size_of::<DXGKARGCB_RESERVEGPUVIRTUALADDRESSRANGE>()]>,
     ) -> NTSTATUS {
         let arguments = [adapter as u64, args.address() as u64];
-        let status = callback(raw(adapter as u64), &RESERVE, arguments, |adapter: &Arc<Adapter>| {
+        let status = callback(raw(adapter as u64), &RESERVE, arguments, |adapter: &Arc<Miniport>| {
             let mut arguments: DXGKARGCB_RESERVEGPUVIRTUALADDRESSRANGE = record(args);
             let process = handle::object::<ProcessAdapter>(arguments.hDxgkProcess);
             adapter.rules().check(&CB_OBJECT, process.is_some(), || {

@@ -19,8 +19,9 @@ use wddm_abi::{
 
 use super::memory::{Memory, cache_type, free_handle};
 use super::{callback, callback_of, record, routines, store_record};
-use crate::adapter::Adapter;
 use crate::handle::{self, raw};
+use crate::interface::memory::DriverMemory;
+use crate::miniport::Miniport;
 use crate::rules::interface::CB_FREE;
 use crate::sync::{Lock, Rank};
 
@@ -55,7 +56,7 @@ pub(crate) struct PhysicalObject {
 }
 
 impl PhysicalObject {
-    pub(super) fn free(&self, adapter: &Adapter) {
+    pub(super) fn free(&self, adapter: &Miniport) {
         let kernel = adapter.kernel();
         match &self.backing {
             Backing::Contiguous(address, cache) => kernel.free_contiguous(*address, Some((self.bytes, *cache))),
@@ -68,7 +69,7 @@ impl PhysicalObject {
     }
 }
 
-fn create(adapter: &Adapter, arguments: &DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT) -> Option<PhysicalObject> {
+fn create(adapter: &Miniport, arguments: &DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT) -> Option<PhysicalObject> {
     let kernel = adapter.kernel();
     let cache = cache_type(arguments.CacheType.0)?;
     let bytes = arguments.Size;
@@ -108,7 +109,7 @@ fn create(adapter: &Adapter, arguments: &DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT
 }
 
 /// Maps part of an object; the address and the offset of the wanted byte in the mapping.
-fn map(adapter: &Adapter, object: &PhysicalObject, offset: usize, bytes: usize) -> Option<(usize, usize, usize)> {
+fn map(adapter: &Miniport, object: &PhysicalObject, offset: usize, bytes: usize) -> Option<(usize, usize, usize)> {
     let kernel = adapter.kernel();
     let end = offset.checked_add(bytes).filter(|end| bytes != 0 && *end <= object.bytes)?;
     match &object.backing {
@@ -131,19 +132,19 @@ fn map(adapter: &Adapter, object: &PhysicalObject, offset: usize, bytes: usize) 
                         return None;
                     }
                     let address = kernel.map_for_model(&pages)?;
-                    adapter.resources.add_mapping(address, pages.pages() * 4096, Some(pages.clone()));
+                    DriverMemory::of(adapter).add_mapping(address, pages.pages() * 4096, Some(pages.clone()));
                     return Some((address, index * 4096 + offset % 4096, count * 4096));
                 }
             }
             let address = kernel.map_io_space(base + (first * 4096) as u64, count * 4096, object.cache)?;
-            adapter.resources.add_mapping(address, count * 4096, None);
+            DriverMemory::of(adapter).add_mapping(address, count * 4096, None);
             Some((address, offset % 4096, count * 4096))
         }
     }
 }
 
 /// Undoes [`map`] for an IO space object.
-pub(super) fn unmap(adapter: &Adapter, address: usize, bytes: usize, object: Option<&Arc<PageObject>>) {
+pub(super) fn unmap(adapter: &Miniport, address: usize, bytes: usize, object: Option<&Arc<PageObject>>) {
     match object {
         Some(_) => adapter.kernel().unmap_for_model(address),
         None => adapter.kernel().unmap_io_space(address, bytes),
@@ -151,9 +152,9 @@ pub(super) fn unmap(adapter: &Adapter, address: usize, bytes: usize, object: Opt
 }
 
 /// The object behind a handle, and its adapter: the callbacks take no device handle.
-fn find(machine: &nt_model::Machine, handle: u64) -> Option<(Arc<Adapter>, Arc<PhysicalObject>)> {
+fn find(machine: &nt_model::Machine, handle: u64) -> Option<(Arc<Miniport>, Arc<PhysicalObject>)> {
     let shared = crate::os::shared_of(machine)?;
-    shared.adapters().into_iter().find_map(|adapter| match adapter.resources.get(handle) {
+    shared.adapters().into_iter().find_map(|adapter| match DriverMemory::of(&adapter).get(handle) {
         Some(Memory::Physical(object)) => Some((adapter, object)),
         _ => None,
     })
@@ -174,9 +175,9 @@ shims! {
     ) -> NTSTATUS {
         let mut arguments: DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJECT = record(args);
         let owner = arguments.hAdapter;
-        let run = |adapter: &Arc<Adapter>| {
+        let run = |adapter: &Arc<Miniport>| {
             let Some(object) = create(adapter, &arguments) else { return ntstatus::STATUS_INVALID_PARAMETER };
-            let handle = adapter.resources.add(Memory::Physical(Arc::new(object)));
+            let handle = DriverMemory::of(adapter).add(Memory::Physical(Arc::new(object)));
             arguments.hPhysicalMemoryObject = raw(handle);
             arguments.hAdapterMemoryObject = if arguments.hAdapter.is_null() { raw(0) } else { raw(handle) };
             store_record(args, &arguments);
@@ -243,7 +244,7 @@ shims! {
                 Backing::Contiguous(..) => (),
                 Backing::Pages(mdl) => adapter.kernel().unmap_locked_pages(address, *mdl),
                 Backing::IoSpace(_) => {
-                    let mapping = adapter.resources.take_mapping(address);
+                    let mapping = DriverMemory::of(adapter).take_mapping(address);
                     adapter.rules().check(&CB_FREE, mapping.is_some(), || format!("{address:#x} is not mapped"));
                     if let Some((bytes, pages)) = mapping {
                         unmap(adapter, address, bytes, pages.as_ref());

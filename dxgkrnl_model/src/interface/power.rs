@@ -6,8 +6,9 @@ use nt_model::{In, shims};
 use wddm_abi::{NTSTATUS, ntstatus};
 
 use super::{callback, routines};
-use crate::adapter::Adapter;
 use crate::handle::raw;
+use crate::miniport::Miniport;
+use crate::power::Power;
 use crate::rules::interface::CB_OBJECT;
 
 routines! {
@@ -20,7 +21,7 @@ routines! {
 }
 
 /// Whether the adapter has the component.
-fn component(adapter: &Adapter, index: u32, what: &str) -> bool {
+fn component(adapter: &Miniport, index: u32, what: &str) -> bool {
     let count = adapter.known_caps().power_components.len();
     adapter.rules().check(&CB_OBJECT, (index as usize) < count, || format!("{what}: component {index} of {count}"))
 }
@@ -30,17 +31,17 @@ shims! {
     pub(crate) table CALLBACKS;
 
     fn DxgkCbSetPowerComponentActive(_machine, adapter: usize, index: u32) {
-        let _ = callback(raw(adapter as u64), &ACTIVE, [adapter as u64, index.into()], |adapter: &Arc<Adapter>| {
+        let _ = callback(raw(adapter as u64), &ACTIVE, [adapter as u64, index.into()], |adapter: &Arc<Miniport>| {
             if component(adapter, index, ACTIVE.name) {
-                adapter.power.component_active(adapter, index);
+                Power::of(adapter).component_active(adapter, index);
             }
         });
     }
 
     fn DxgkCbSetPowerComponentIdle(_machine, adapter: usize, index: u32) {
-        let _ = callback(raw(adapter as u64), &IDLE, [adapter as u64, index.into()], |adapter: &Arc<Adapter>| {
+        let _ = callback(raw(adapter as u64), &IDLE, [adapter as u64, index.into()], |adapter: &Arc<Miniport>| {
             if component(adapter, index, IDLE.name) {
-                adapter.power.component_idle(adapter, index);
+                Power::of(adapter).component_idle(adapter, index);
             }
         });
     }
@@ -58,9 +59,9 @@ shims! {
     }
 
     fn DxgkCbCompleteFStateTransition(_machine, adapter: usize, index: u32) {
-        let _ = callback(raw(adapter as u64), &COMPLETE_F, [adapter as u64, index.into()], |adapter: &Arc<Adapter>| {
+        let _ = callback(raw(adapter as u64), &COMPLETE_F, [adapter as u64, index.into()], |adapter: &Arc<Miniport>| {
             if component(adapter, index, COMPLETE_F.name) {
-                adapter.power.complete_transition(adapter, index);
+                Power::of(adapter).complete_transition(adapter, index);
             }
         });
     }

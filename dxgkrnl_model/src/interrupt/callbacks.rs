@@ -5,6 +5,7 @@ use wddm_abi::{DXGKARGCB_NOTIFY_INTERRUPT_DATA, NTSTATUS, ntstatus};
 
 use crate::handle::raw;
 use crate::interface::{callback, record, routines};
+use crate::interrupt::Interrupts;
 use crate::rules::interface::CB_POINTER;
 use std::sync::atomic::Ordering;
 
@@ -30,7 +31,7 @@ shims! {
 
     fn DxgkCbNotifyDpc(machine, adapter: usize) {
         let _ = callback(raw(adapter as u64), &NOTIFY_DPC, [adapter as u64], |adapter| {
-            adapter.interrupts.notified_dpc.fetch_add(1, Ordering::Relaxed);
+            Interrupts::of(adapter).notified_dpc.fetch_add(1, Ordering::Relaxed);
             super::work_off(adapter);
             let time = adapter.personality().notify_dpc_time;
             if time != 0 {
@@ -42,7 +43,7 @@ shims! {
 
     fn DxgkCbQueueDpc(machine, adapter: usize) -> u8 {
         let queued = callback(raw(adapter as u64), &QUEUE_DPC, [adapter as u64], |adapter| {
-            adapter.interrupts.queue_dpc(machine)
+            Interrupts::of(adapter).queue_dpc(machine)
         });
         u8::from(queued.unwrap_or(false))
     }

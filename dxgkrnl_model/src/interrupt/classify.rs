@@ -14,19 +14,23 @@ use wddm_abi::{
     DXGK_ENGINE_STATE, DXGK_INTERRUPT_TYPE, DXGK_PAGE_FAULT_FLAGS, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, Plain,
 };
 
-use crate::adapter::{Adapter, Place};
+use crate::adapter::Place;
 use crate::device::PageFault;
 use crate::fence::native::FenceOnAdapter;
 use crate::handle;
 use crate::hw_context::{Acknowledgement, HwContext};
 use crate::hw_queue::HwQueue;
+use crate::miniport::Miniport;
 use crate::personality::{Departure, HandleReading};
 use crate::process::ProcessAdapter;
+use crate::recovery::Tdr;
 use crate::recovery::packet::note_reported;
 use crate::recovery::steps::Reason;
 use crate::rules::interrupt as rule;
 use crate::rules::tdr::TDR_LATE;
+use crate::scheduling_log::SchedulingLogSet;
 use crate::vidsch::Node;
+use crate::vidsch::VidSch;
 use crate::vidsch::packet::Packet;
 
 /// Fences that one notification may name.
@@ -95,7 +99,7 @@ impl Notice {
 }
 
 /// Judges a notification and says what it means and for which node.
-pub(crate) fn classify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+pub(crate) fn classify(adapter: &Arc<Miniport>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
     use DXGK_INTERRUPT_TYPE as Type;
     match data.InterruptType {
         Type::DXGK_INTERRUPT_DMA_COMPLETED => completed(adapter, data),
@@ -125,7 +129,7 @@ pub(crate) fn classify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT
                 return None;
             }
             after_reset(adapter, node.ordinal)?;
-            let due = adapter.scheduling_logs.interrupted(adapter, node.ordinal);
+            let due = SchedulingLogSet::of(adapter).interrupted(adapter, node.ordinal);
             due.then_some((node.ordinal as usize, Notice::SchedulingLog))
         }
         Type::DXGK_INTERRUPT_CRTC_VSYNC
@@ -144,14 +148,14 @@ pub(crate) fn classify(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT
     }
 }
 
-fn node(adapter: &Adapter, node: u32, engine: u32) -> Option<Arc<Node>> {
-    let found = adapter.scheduler.node_at(Place { node, engine });
+fn node(adapter: &Miniport, node: u32, engine: u32) -> Option<Arc<Node>> {
+    let found = VidSch::of(adapter).node_at(Place { node, engine });
     adapter.rules().check(&rule::INT_NODE, found.is_some(), || format!("node {node}, engine {engine}"));
     found
 }
 
 /// Whether the type goes with how the node is scheduled.
-fn fits(adapter: &Adapter, node: &Node, hardware: bool, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> bool {
+fn fits(adapter: &Miniport, node: &Node, hardware: bool, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> bool {
     adapter.rules().check(&rule::INT_TYPE, node.is_hardware_scheduled == hardware, || {
         let kind = if node.is_hardware_scheduled { "scheduled by hardware" } else { "a packet node" };
         format!("{:?} for node {}, which is {kind}", data.InterruptType, node.ordinal)
@@ -159,10 +163,10 @@ fn fits(adapter: &Adapter, node: &Node, hardware: bool, data: &DXGKARGCB_NOTIFY_
 }
 
 /// Whether interrupts of a node are ignored: its engine is being reset, of a packet node, or the adapter.
-fn is_ignored(adapter: &Adapter, node: &Node) -> bool {
+fn is_ignored(adapter: &Miniport, node: &Node) -> bool {
     let departs = |how| adapter.personality().departs(how);
     if departs(Departure::IgnoresAllEngines) {
-        return adapter.scheduler.nodes().iter().any(|node| node.packet.is_ignored());
+        return VidSch::of(adapter).nodes().iter().any(|node| node.packet.is_ignored());
     }
     node.packet.is_ignored() && !departs(Departure::HearsTheEngine)
 }
@@ -170,7 +174,7 @@ fn is_ignored(adapter: &Adapter, node: &Node) -> bool {
 /// Whether what a node says of fences is heard. Where it is not, their values are looked at behind the reset.
 ///
 /// Chosen: the article ignores all that the engine says, and no page says who looks at fences then.
-fn hears_fences(adapter: &Adapter, node: &Node) -> bool {
+fn hears_fences(adapter: &Miniport, node: &Node) -> bool {
     let ignored = is_ignored(adapter, node);
     if ignored {
         node.packet.leave_unheard();
@@ -179,13 +183,13 @@ fn hears_fences(adapter: &Adapter, node: &Node) -> bool {
 }
 
 /// An engine that was reset keeps silent until it is resumed.
-fn after_reset(adapter: &Adapter, node: u32) -> Option<()> {
-    let quiet = adapter.tdr.is_quiet(node);
+fn after_reset(adapter: &Miniport, node: u32) -> Option<()> {
+    let quiet = Tdr::of(adapter).is_quiet(node);
     let fine = adapter.rules().check(&rule::INT_AFTER_RESET, !quiet, || format!("node {node}"));
     fine.then_some(())
 }
 
-fn bad_fence(adapter: &Adapter, node: &Node, what: &str, fence: u32) {
+fn bad_fence(adapter: &Miniport, node: &Node, what: &str, fence: u32) {
     if node.packet.was_lost(fence) == Some(true) {
         adapter.rules().check(&TDR_LATE, false, || {
             let text = format!("node {}: {what} {fence:#x}, which a reset has ended", node.ordinal);
@@ -203,7 +207,7 @@ fn bad_fence(adapter: &Adapter, node: &Node, what: &str, fence: u32) {
     });
 }
 
-fn completed(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+fn completed(adapter: &Arc<Miniport>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
     let part = data.DmaCompleted();
     let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
     if !fits(adapter, &node, false, data) {
@@ -225,7 +229,7 @@ fn completed(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
     Some((node.ordinal as usize, Notice::Completed(packets)))
 }
 
-fn preempted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+fn preempted(adapter: &Arc<Miniport>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
     let part = data.DmaPreempted();
     let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
     if !fits(adapter, &node, false, data) {
@@ -248,7 +252,7 @@ fn preempted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
     Some((node.ordinal as usize, Notice::Preempted { done, back }))
 }
 
-fn faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+fn faulted(adapter: &Arc<Miniport>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
     let part = data.DmaFaulted();
     let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
     if !fits(adapter, &node, false, data) {
@@ -259,7 +263,7 @@ fn faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Op
 }
 
 fn fault_notice(
-    adapter: &Adapter,
+    adapter: &Miniport,
     node: &Node,
     fence: u32,
     fault: Option<PageFault>,
@@ -280,7 +284,7 @@ fn fault_notice(
 }
 
 /// Judges page fault flags. False: they make no sense.
-fn fault_flags(adapter: &Adapter, flags: DXGK_PAGE_FAULT_FLAGS, fence: u64, queue: bool) -> bool {
+fn fault_flags(adapter: &Miniport, flags: DXGK_PAGE_FAULT_FLAGS, fence: u64, queue: bool) -> bool {
     use DXGK_PAGE_FAULT_FLAGS as Flags;
     let has = |flag: Flags| flags.0 & flag.0 != 0;
     let fatal = has(Flags::DXGK_PAGE_FAULT_FATAL_HARDWARE_ERROR);
@@ -322,7 +326,7 @@ macro_rules! page_fault {
     }};
 }
 
-fn page_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+fn page_faulted(adapter: &Arc<Miniport>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
     let part = data.DmaPageFaulted();
     let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
     let flags = part.PageFaultFlags;
@@ -338,7 +342,7 @@ fn page_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) 
     Some((node.ordinal as usize, notice))
 }
 
-fn queue_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+fn queue_faulted(adapter: &Arc<Miniport>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
     let part = data.HwQueuePageFaulted();
     let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
     let flags = part.PageFaultFlags;
@@ -369,28 +373,33 @@ fn queue_faulted(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA)
 }
 
 /// The queue behind a handle of either side.
-fn find_queue(adapter: &Adapter, named: HANDLE, reading: HandleReading) -> Option<Arc<HwQueue>> {
+fn find_queue(adapter: &Miniport, named: HANDLE, reading: HandleReading) -> Option<Arc<HwQueue>> {
     let ours = reading.takes_dxgkrnl().then(|| handle::object::<HwQueue>(named)).flatten();
     ours.or_else(|| {
-        let queues = reading.takes_driver().then(|| adapter.scheduler.queues())?;
+        let queues = reading.takes_driver().then(|| VidSch::of(adapter).queues())?;
         queues.into_iter().find(|queue| queue.driver_handle() == named.expose_provenance())
     })
 }
 
 /// The hardware context behind a handle of either side.
-fn find_context(adapter: &Adapter, named: HANDLE, reading: HandleReading) -> Option<Arc<HwContext>> {
+fn find_context(adapter: &Miniport, named: HANDLE, reading: HandleReading) -> Option<Arc<HwContext>> {
     let ours = reading
         .takes_dxgkrnl()
         .then(|| handle::object::<HwContext>(named))
         .flatten()
         .filter(|context| context.is_alive());
     ours.or_else(|| {
-        let contexts = reading.takes_driver().then(|| adapter.hw_contexts())?;
+        let contexts = reading.takes_driver().then(|| HwContext::all_of(adapter))?;
         contexts.into_iter().find(|context| context.driver_handle() == named.expose_provenance())
     })
 }
 
-fn find_process_context(adapter: &Adapter, named: HANDLE, reading: HandleReading, node: u32) -> Option<Arc<HwContext>> {
+fn find_process_context(
+    adapter: &Miniport,
+    named: HANDLE,
+    reading: HandleReading,
+    node: u32,
+) -> Option<Arc<HwContext>> {
     let ours = reading.takes_dxgkrnl().then(|| handle::object::<ProcessAdapter>(named)).flatten();
     let number = named.expose_provenance();
     let belongs = |context: &Arc<HwContext>| {
@@ -398,10 +407,10 @@ fn find_process_context(adapter: &Adapter, named: HANDLE, reading: HandleReading
         ours.as_ref().is_some_and(|ours| Arc::ptr_eq(ours, process))
             || (reading.takes_driver() && process.driver_handle() == number)
     };
-    adapter.hw_contexts().into_iter().find(|context| context.node() == node && belongs(context))
+    HwContext::all_of(adapter).into_iter().find(|context| context.node() == node && belongs(context))
 }
 
-fn native(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+fn native(adapter: &Arc<Miniport>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
     let part = data.NativeFenceSignaled();
     let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
     after_reset(adapter, node.ordinal)?;
@@ -428,7 +437,7 @@ fn native(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Opt
 }
 
 /// The fences of an array; and what is wrong with it.
-fn named_fences(count: u32, array: *const HANDLE, adapter: &Adapter) -> (Vec<Arc<FenceOnAdapter>>, Option<String>) {
+fn named_fences(count: u32, array: *const HANDLE, adapter: &Miniport) -> (Vec<Arc<FenceOnAdapter>>, Option<String>) {
     if count > MAX_FENCES {
         return (Vec::new(), Some(format!("{count} fences")));
     }
@@ -448,7 +457,7 @@ fn named_fences(count: u32, array: *const HANDLE, adapter: &Adapter) -> (Vec<Arc
     (found, wrong)
 }
 
-fn suspended(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+fn suspended(adapter: &Arc<Miniport>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
     let part = data.SuspendContextCompleted();
     let reading = adapter.personality().handles.suspended_context;
     let context = find_context(adapter, part.hContext, reading);
@@ -473,7 +482,7 @@ fn suspended(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> 
     Some((context.node() as usize, Notice::Suspended { context, fence }))
 }
 
-fn engine_state(adapter: &Arc<Adapter>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
+fn engine_state(adapter: &Arc<Miniport>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) -> Option<(usize, Notice)> {
     let part = data.EngineStateChange();
     let node = node(adapter, part.NodeOrdinal, part.EngineOrdinal)?;
     after_reset(adapter, node.ordinal)?;

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use wddm_abi::{DXGK_INTERRUPT_TYPE, DXGKARGCB_NOTIFY_INTERRUPT_DATA};
 
+use super::Interrupts;
 use super::{Notice, Signaled};
-use crate::adapter::{Adapter, JOURNAL};
+use crate::adapter::JOURNAL;
+use crate::miniport::Miniport;
 use crate::sync::{Lock, Rank};
 
 /// One `DxgkCbNotifyInterrupt` that made sense.
@@ -92,15 +94,15 @@ impl Journal {
     }
 }
 
-impl Adapter {
+impl Miniport {
     /// What its driver reported last by `DxgkCbNotifyInterrupt`, in order: at most [`JOURNAL`]. Notifications that
     /// break a rule about what they name are not in it.
     pub fn notification_journal(&self) -> Vec<Notification> {
-        self.interrupts.journal.kept.lock().list.iter().cloned().collect()
+        Interrupts::of(self).journal.kept.lock().list.iter().cloned().collect()
     }
 
     /// How many notifications of a kind there were.
     pub fn notifications_of(&self, kind: DXGK_INTERRUPT_TYPE) -> u64 {
-        self.interrupts.journal.kept.lock().kinds.get(&kind).copied().unwrap_or_default()
+        Interrupts::of(self).journal.kept.lock().kinds.get(&kind).copied().unwrap_or_default()
     }
 }

@@ -2,13 +2,13 @@
 
 use wddm_abi::{DXGK_INTERRUPT_TYPE as Type, DXGKARGCB_NOTIFY_INTERRUPT_DATA};
 
-use crate::adapter::Adapter;
+use crate::miniport::Miniport;
 use crate::rules::interrupt::{INT_ADAPTER_MASK, INT_VSYNC};
 
 /// Judges a vertical sync.
 ///
 /// IRQL: the device's.
-pub(super) fn judge(adapter: &Adapter, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
+pub(super) fn judge(adapter: &Miniport, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
     let render_only = adapter.known_caps().is_render_only();
     adapter.rules().check(&INT_VSYNC, !render_only, || format!("{:?}", data.InterruptType));
     if let Some(mask) = mask(data).filter(|_| adapter.engines() > 1) {

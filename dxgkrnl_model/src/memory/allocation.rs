@@ -20,10 +20,11 @@ use wddm_abi::{D3DKMT_HANDLE, DXGKARG_CLOSEALLOCATION, DXGKARG_DESTROYALLOCATION
 
 use super::pages::cache_of;
 use super::va::PAGE;
-use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::Device;
 use crate::handle::DriverHandle;
+use crate::memory::VidMm;
+use crate::miniport::Miniport;
 use crate::process::{ProcessInner, judge_destroy};
 use crate::sync::Lock;
 pub(crate) use create::{Request, create, open, preferred_segments};
@@ -56,7 +57,7 @@ pub(crate) struct Placement {
 /// An allocation, once per adapter.
 #[derive(Debug)]
 pub(crate) struct Allocation {
-    adapter: Arc<Adapter>,
+    adapter: Arc<Miniport>,
     driver: DriverHandle,
     /// The driver does not know it.
     is_standard: bool,
@@ -340,7 +341,7 @@ impl OpenAllocation {
             Place::Evicted | Place::System => Some(backing(&self.allocation.backing, 0)),
             Place::Segment { id, offset, .. } => {
                 let adapter = self.device.adapter();
-                let frame = adapter.memory.manager()?.cpu_frame(id, offset)?;
+                let frame = VidMm::of(adapter).manager()?.cpu_frame(id, offset)?;
                 let (object, first) = adapter.kernel().page_of_frame(frame)?;
                 Some(backing(&object, first))
             }
@@ -425,7 +426,7 @@ impl Allocation {
         &self.backing
     }
 
-    pub(crate) fn adapter(&self) -> &Arc<Adapter> {
+    pub(crate) fn adapter(&self) -> &Arc<Miniport> {
         &self.adapter
     }
 
@@ -454,7 +455,7 @@ impl Allocation {
 }
 
 /// `DxgkDdiDestroyAllocation` of one allocation, and of the resource with its last.
-fn destroy_in_driver(adapter: &Arc<Adapter>, driver: usize, resource: Option<&Resource>) {
+fn destroy_in_driver(adapter: &Arc<Miniport>, driver: usize, resource: Option<&Resource>) {
     let handles = batch(adapter, driver);
     let mut arguments = DXGKARG_DESTROYALLOCATION::zeroed();
     // CAST: two at most.
@@ -471,7 +472,7 @@ fn destroy_in_driver(adapter: &Arc<Adapter>, driver: usize, resource: Option<&Re
 
 /// The handles of a batch: the driver's handle of an allocation, and before it, with `FaultPlan::stray_handles`, a
 /// handle that names nothing.
-fn batch(adapter: &Adapter, driver: usize) -> Vec<HANDLE> {
+fn batch(adapter: &Miniport, driver: usize) -> Vec<HANDLE> {
     let stray = adapter.personality().faults.stray_handles.then_some(STRAY);
     stray.into_iter().chain([driver]).map(core::ptr::with_exposed_provenance_mut).collect()
 }
@@ -479,7 +480,7 @@ fn batch(adapter: &Adapter, driver: usize) -> Vec<HANDLE> {
 /// Judges the status of a batch, except with `FaultPlan::stray_handles`: a driver may say that such a batch failed.
 /// That it destroyed the others all the same shows in what it gives back until it is stopped: DXG-LEAK-MEMORY, or a
 /// leak of pool.
-fn judge_batch(adapter: &Adapter, ddi: &str, status: NTSTATUS) {
+fn judge_batch(adapter: &Miniport, ddi: &str, status: NTSTATUS) {
     if !adapter.personality().faults.stray_handles {
         judge_destroy(adapter, ddi, status);
     }

@@ -25,9 +25,10 @@ use super::paging::{Op, Pager, PagingError};
 use super::residency::{entries_of, show_range};
 use super::space::{AddressSpace, Content, Owner};
 use super::va::{PAGE, Protection, Range, Use, Wanted};
-use crate::adapter::Adapter;
 use crate::context::Context;
 use crate::device::Device;
+use crate::memory::VidMm;
+use crate::miniport::Miniport;
 use crate::process::ProcessAdapter;
 use crate::rules::paging::PAGING_COPY;
 use crate::sync::{Lock, Rank};
@@ -60,7 +61,7 @@ pub(crate) struct Privileged {
 impl Privileged {
     /// Makes the space, with its root page table and paging buffers. On the paging worker.
     fn create(
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
         process: &ProcessAdapter,
     ) -> Result<Arc<Self>, PagingError> {
@@ -88,7 +89,7 @@ impl Privileged {
     /// Maps pages somewhere in the space. On the paging worker.
     fn map(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
         process: &ProcessAdapter,
         pages: u64,
@@ -105,7 +106,7 @@ impl Privileged {
     /// Where the space shows a page table. On the paging worker.
     fn show(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
         process: &ProcessAdapter,
         table: &TableMemory,
@@ -152,7 +153,7 @@ impl Privileged {
     /// The page tables of the space begin anew. On the paging worker.
     pub(crate) fn begin_anew(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
         process: usize,
     ) -> Result<(), PagingError> {
@@ -185,7 +186,7 @@ pub(crate) fn companion_of(device: &Arc<Device>, context: usize, node: u32) -> R
 pub(crate) fn privileged_of(process: &Arc<ProcessAdapter>) -> Result<Arc<Privileged>, NTSTATUS> {
     let adapter = process.adapter();
     let process = process.clone();
-    let manager = adapter.memory.manager().ok_or(wddm_abi::ntstatus::STATUS_DEVICE_REMOVED)?;
+    let manager = VidMm::of(adapter).manager().ok_or(wddm_abi::ntstatus::STATUS_DEVICE_REMOVED)?;
     let made = manager.run_on_worker(adapter, move |adapter, manager| {
         if let Some(known) = process.privileged() {
             return Ok(known);
@@ -198,7 +199,7 @@ pub(crate) fn privileged_of(process: &Arc<ProcessAdapter>) -> Result<Arc<Privile
 }
 
 /// What makes the changes of one update.
-type Make = dyn Fn(&Arc<Adapter>, &Arc<Manager>, &Arc<Context>) -> Result<(), PagingError> + Send + Sync;
+type Make = dyn Fn(&Arc<Miniport>, &Arc<Manager>, &Arc<Context>) -> Result<(), PagingError> + Send + Sync;
 
 /// Changes of a process's page tables, made one after the other on a companion.
 #[derive(Clone)]
@@ -224,7 +225,7 @@ impl Update {
     /// Makes the changes. On the paging worker.
     pub(crate) fn make(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
         companion: &Arc<Context>,
     ) -> Result<(), PagingError> {
@@ -234,7 +235,7 @@ impl Update {
 
 /// Copies of page table entries for one update.
 struct Copies<'a> {
-    adapter: &'a Arc<Adapter>,
+    adapter: &'a Arc<Miniport>,
     manager: &'a Arc<Manager>,
     process: &'a ProcessAdapter,
     privileged: &'a Privileged,

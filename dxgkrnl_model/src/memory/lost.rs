@@ -20,10 +20,13 @@ use super::pages::Page;
 use super::paging::{Op, PagingError};
 use super::residency;
 use super::va::PAGE;
-use crate::adapter::Adapter;
 use crate::adapter::caps::Segment;
+use crate::device::Device;
+use crate::memory::VidMm;
+use crate::miniport::Miniport;
 use crate::personality::LostBy;
 use crate::poison;
+use crate::process::ProcessAdapter;
 
 /// What takes the content of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,9 +58,9 @@ fn segments(manager: &Manager, loss: Loss) -> Vec<Segment> {
 }
 
 /// Every allocation that a device of the adapter has open, once.
-fn allocations(adapter: &Arc<Adapter>) -> Vec<Arc<Allocation>> {
+fn allocations(adapter: &Arc<Miniport>) -> Vec<Arc<Allocation>> {
     let mut all: Vec<Arc<Allocation>> = Vec::new();
-    for open in adapter.devices().iter().flat_map(|device| device.opened()) {
+    for open in Device::all_of(adapter).iter().flat_map(|device| device.opened()) {
         if !all.iter().any(|known| Arc::ptr_eq(known, open.allocation())) {
             all.push(open.allocation().clone());
         }
@@ -69,8 +72,8 @@ fn allocations(adapter: &Arc<Adapter>) -> Vec<Arc<Allocation>> {
 /// is unmapped where all of the hardware's state is lost. Returns how many allocations lost their content.
 ///
 /// IRQL: PASSIVE_LEVEL; the calling thread alone is in the driver, and waits for nothing.
-pub(crate) fn memory_is_gone(adapter: &Arc<Adapter>, loss: Loss) -> usize {
-    let Some(manager) = adapter.memory.manager() else { return 0 };
+pub(crate) fn memory_is_gone(adapter: &Arc<Miniport>, loss: Loss) -> usize {
+    let Some(manager) = VidMm::of(adapter).manager() else { return 0 };
     let lost = segments(&manager, loss);
     let by_address = adapter.personality().lost_by == LostBy::Address;
     let (mut ops, mut count) = (Vec::new(), 0);
@@ -110,7 +113,7 @@ pub(crate) fn memory_is_gone(adapter: &Arc<Adapter>, loss: Loss) -> usize {
 }
 
 /// Fills what the CPU sees of a segment with a pattern.
-fn overwrite(adapter: &Arc<Adapter>, manager: &Manager, segment: &Segment) {
+fn overwrite(adapter: &Arc<Miniport>, manager: &Manager, segment: &Segment) {
     if !segment.is_cpu_visible() {
         return;
     }
@@ -127,8 +130,8 @@ fn overwrite(adapter: &Arc<Adapter>, manager: &Manager, segment: &Segment) {
 /// ([`wait_for_tables`]).
 ///
 /// IRQL: PASSIVE_LEVEL; no paging buffer is with the driver.
-pub(crate) fn tables_begin_anew(adapter: &Arc<Adapter>) {
-    let Some(manager) = adapter.memory.manager() else { return };
+pub(crate) fn tables_begin_anew(adapter: &Arc<Miniport>) {
+    let Some(manager) = VidMm::of(adapter).manager() else { return };
     if let Some(system) = manager.system() {
         // What the driver failed at is a broken rule.
         let _ = system.address_space().begin_anew_by_cpu(adapter, &manager, system.driver_handle());
@@ -139,7 +142,7 @@ pub(crate) fn tables_begin_anew(adapter: &Arc<Adapter>) {
         Box::new(|adapter, manager| {
             manager.pager.submit_notices(adapter);
             // A paging buffer that was lost with another reset is followed by another such job.
-            let _ = adapter.parts().try_for_each(|part| part.tables_begin_anew(adapter, manager));
+            let _ = ProcessAdapter::all_of(adapter).try_for_each(|part| part.tables_begin_anew(adapter, manager));
             manager.tables_are_lost.store(false, Ordering::Release);
         }),
     );
@@ -148,8 +151,8 @@ pub(crate) fn tables_begin_anew(adapter: &Arc<Adapter>) {
 /// Waits until no page table is lost.
 ///
 /// IRQL: PASSIVE_LEVEL, not on the paging worker.
-pub(crate) fn wait_for_tables(adapter: &Arc<Adapter>) {
-    if let Some(manager) = adapter.memory.manager()
+pub(crate) fn wait_for_tables(adapter: &Arc<Miniport>) {
+    if let Some(manager) = VidMm::of(adapter).manager()
         && manager.tables_are_lost.load(Ordering::Acquire)
     {
         manager.run_on_worker(adapter, |_, _| ());
@@ -167,8 +170,8 @@ pub(crate) struct Taken {
 /// Moves what lies in segments whose content will be lost to system memory.
 ///
 /// IRQL: PASSIVE_LEVEL, not on the paging worker.
-pub(crate) fn take_out(adapter: &Arc<Adapter>, loss: Loss) -> Taken {
-    let Some(manager) = adapter.memory.manager() else { return Taken::default() };
+pub(crate) fn take_out(adapter: &Arc<Miniport>, loss: Loss) -> Taken {
+    let Some(manager) = VidMm::of(adapter).manager() else { return Taken::default() };
     let lost: Vec<u32> = segments(&manager, loss).iter().map(|segment| segment.id).collect();
     let is_lost = |allocation: &Arc<Allocation>| match allocation.placement.lock().place {
         Place::Segment { id, .. } => lost.contains(&id),
@@ -196,8 +199,8 @@ pub(crate) fn take_out(adapter: &Arc<Adapter>, loss: Loss) -> Taken {
 /// Moves everything back to where the GPU reaches it.
 ///
 /// IRQL: PASSIVE_LEVEL, not on the paging worker.
-pub(crate) fn bring_back(adapter: &Arc<Adapter>, taken: Taken) {
-    let Some(manager) = adapter.memory.manager() else { return };
+pub(crate) fn bring_back(adapter: &Arc<Miniport>, taken: Taken) {
+    let Some(manager) = VidMm::of(adapter).manager() else { return };
     manager.run_on_worker(adapter, move |adapter, manager| -> Result<(), PagingError> {
         for (place, page) in &taken.values {
             residency::transfer(adapter, manager, 0, vec![page.frame()], *place, true)?;

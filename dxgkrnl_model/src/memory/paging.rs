@@ -19,15 +19,17 @@ use wddm_abi::{
 use super::page_table::Update;
 use super::pages::Block;
 use super::va::PAGE;
-use crate::adapter::Adapter;
 use crate::adapter::query::Buffer as Guarded;
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
+use crate::memory::VidMm;
+use crate::miniport::Miniport;
 use crate::poison;
 use crate::rules::paging::{
     PAGING_BUSY, PAGING_IMMEDIATE, PAGING_OVERRUN, PAGING_PRIVATE, PAGING_PROGRESS, PAGING_STATUS,
 };
 use crate::sync::{Lock, Rank};
+use crate::vidsch::VidSch;
 use crate::vidsch::completion::Completion;
 
 /// Buffers an operation may be split over before it is given up.
@@ -343,7 +345,7 @@ impl Pager {
     }
 
     /// Operations that the driver does at once, without a buffer: the tables of the paging process.
-    pub(crate) fn run_immediate(adapter: &Adapter, ops: &[Op]) -> Result<(), PagingError> {
+    pub(crate) fn run_immediate(adapter: &Miniport, ops: &[Op]) -> Result<(), PagingError> {
         for op in ops {
             let mut arguments = DXGKARG_BUILDPAGINGBUFFER::zeroed();
             op.fill(&mut arguments);
@@ -362,7 +364,7 @@ impl Pager {
     /// Builds and runs operations in order, and waits for their end.
     ///
     /// IRQL: PASSIVE_LEVEL; one thread at a time.
-    pub(crate) fn run(&self, adapter: &Arc<Adapter>, ops: &[Op]) -> Result<(), PagingError> {
+    pub(crate) fn run(&self, adapter: &Arc<Miniport>, ops: &[Op]) -> Result<(), PagingError> {
         self.run_on(adapter, None, ops)
     }
 
@@ -371,7 +373,7 @@ impl Pager {
     /// IRQL: PASSIVE_LEVEL; one thread at a time.
     pub(crate) fn run_on(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         context: Option<&Arc<Context>>,
         ops: &[Op],
     ) -> Result<(), PagingError> {
@@ -430,7 +432,7 @@ impl Pager {
     /// One call of the driver for one operation.
     fn call(
         &self,
-        adapter: &Adapter,
+        adapter: &Miniport,
         context: Option<&Arc<Context>>,
         op: &Op,
         buffer: &mut Buffer,
@@ -448,7 +450,7 @@ impl Pager {
         arguments.pDmaBufferPrivateData = handle(private + buffer.private_used);
         arguments.DmaBufferPrivateDataSize = (private_size - buffer.private_used) as u32;
         arguments.MultipassOffset = *offset;
-        let system = || adapter.memory.system_context();
+        let system = || VidMm::of(adapter).system_context();
         arguments.hSystemContext = handle(context.map_or_else(system, |context| context.driver_handle()));
         arguments.DmaBufferGpuVirtualAddress = buffer.gpu + buffer.used as u64;
         arguments.DmaBufferWriteOffset = buffer.used as u32;
@@ -475,7 +477,7 @@ impl Pager {
     }
 }
 
-fn build(adapter: &Adapter, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
+fn build(adapter: &Miniport, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
     let context = adapter.context();
     let arguments = core::ptr::from_mut(arguments);
     ddi::status(call_ddi!(adapter, DxgkDdiBuildPagingBuffer(context, arguments)))
@@ -484,7 +486,7 @@ fn build(adapter: &Adapter, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTAT
 /// Buffers on their way.
 struct Flights<'a> {
     pager: &'a Pager,
-    adapter: &'a Arc<Adapter>,
+    adapter: &'a Arc<Miniport>,
     /// The companion that they run on; `None`: the system context.
     context: Option<&'a Arc<Context>>,
     flights: Vec<(Buffer, Arc<Completion>)>,
@@ -516,7 +518,7 @@ impl Flights<'_> {
             return Ok(());
         }
         let private = buffer.private.pointer().expose_provenance();
-        let completion = self.adapter.scheduler.submit_paging(
+        let completion = VidSch::of(&self.adapter).submit_paging(
             self.adapter,
             self.context,
             (buffer.gpu, buffer.used),

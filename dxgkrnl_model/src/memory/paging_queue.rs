@@ -19,11 +19,13 @@ use super::paging::{Op, PagingError};
 use super::residency::{self, show_range};
 use super::va::{PAGE, Protection, Use, Wanted};
 use super::{Job, Manager};
-use crate::adapter::Adapter;
 use crate::device::{Device, DeviceState};
 use crate::fence::monitored::{MonitoredFence, Request};
+use crate::memory::VidMm;
+use crate::miniport::Miniport;
 use crate::process::ProcessAdapter;
 use crate::sync::{Lock, Rank};
+use crate::vidsch::VidSch;
 
 /// A paging queue.
 #[derive(Debug)]
@@ -92,11 +94,11 @@ impl PagingQueue {
     /// Adds an operation; the value that says it is done.
     fn post(
         &self,
-        run: impl FnOnce(&Arc<Adapter>, &Arc<Manager>) -> Result<(), PagingError> + Send + 'static,
+        run: impl FnOnce(&Arc<Miniport>, &Arc<Manager>) -> Result<(), PagingError> + Send + 'static,
     ) -> Result<u64, NTSTATUS> {
         self.device.usable()?;
         let adapter = self.device.adapter();
-        let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
+        let manager = VidMm::of(adapter).manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
         let (state, device, engine_va) = (self.fence.state().clone(), self.device.clone(), self.engine_va);
         // The value and the job's place are taken together.
         let mut last = self.last.lock();
@@ -110,7 +112,7 @@ impl PagingQueue {
             }
             if !done {
                 // Failing a device may need the worker that this is.
-                adapter.scheduler.defer(adapter, Box::new(move |_| device.fail(DeviceState::Stopped)));
+                VidSch::of(adapter).defer(adapter, Box::new(move |_| device.fail(DeviceState::Stopped)));
             }
             if state.value() != value {
                 state.signal(adapter.kernel(), value);
@@ -127,7 +129,7 @@ impl PagingQueue {
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn settle(&self) {
         let adapter = self.device.adapter();
-        if let Some(manager) = adapter.memory.manager() {
+        if let Some(manager) = VidMm::of(adapter).manager() {
             manager.run_on_worker(adapter, |_, _| ());
         }
     }
@@ -196,7 +198,7 @@ impl PagingQueue {
             return;
         }
         let adapter = self.device.adapter();
-        if let Some(manager) = adapter.memory.manager() {
+        if let Some(manager) = VidMm::of(adapter).manager() {
             let engine_va = self.engine_va;
             manager.run_on_worker(adapter, move |adapter, manager| {
                 if engine_va != 0 {
@@ -209,8 +211,8 @@ impl PagingQueue {
 }
 
 /// Maps a fence's page into the paging process.
-fn show_to_engine(adapter: &Arc<Adapter>, frame: u64) -> Result<u64, NTSTATUS> {
-    let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
+fn show_to_engine(adapter: &Arc<Miniport>, frame: u64) -> Result<u64, NTSTATUS> {
+    let manager = VidMm::of(adapter).manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
     let shown = manager.run_on_worker(adapter, move |adapter, manager| {
         manager.map_for_system(adapter, vec![frame], Protection::READ_WRITE)
     });
@@ -219,7 +221,7 @@ fn show_to_engine(adapter: &Arc<Adapter>, frame: u64) -> Result<u64, NTSTATUS> {
 
 /// Stores entries for whatever lies in a range when the job runs, which may be newer than what asked for it.
 fn show_now(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     process: &ProcessAdapter,
     address: u64,
@@ -260,7 +262,7 @@ pub(crate) fn evict(device: &Arc<Device>, allocations: &[Arc<OpenAllocation>]) -
         }
     }
     let adapter = device.adapter();
-    let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
+    let manager = VidMm::of(adapter).manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
     let allocations: Vec<_> = allocations.iter().map(|open| open.allocation().clone()).collect();
     manager.post(
         adapter,
@@ -297,7 +299,7 @@ pub(crate) fn free(process: &Arc<ProcessAdapter>, base: u64, size: u64) -> Resul
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
     let adapter = process.adapter();
-    let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
+    let manager = VidMm::of(adapter).manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
     let this = process.clone();
     let freed = manager.run_on_worker(adapter, move |adapter, manager| {
         let total = this.address_space().with_ranges(|ranges| ranges.extent(base));

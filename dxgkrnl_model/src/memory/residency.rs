@@ -17,7 +17,8 @@ use super::page_table::Purpose;
 use super::paging::{ApertureRange, Op, PagingError};
 use super::space::Content;
 use super::va::{PAGE, Protection, Use};
-use crate::adapter::Adapter;
+use crate::memory::VidMm;
+use crate::miniport::Miniport;
 use crate::process::ProcessAdapter;
 use crate::rules::paging::PAGING_EVICTED;
 
@@ -66,7 +67,7 @@ pub(super) fn entries_of(used: &Use, pages: u64) -> (Content, Purpose) {
 
 /// Stores the entries of one range as its use is now. On the paging worker.
 pub(crate) fn show_range(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     process: &ProcessAdapter,
     address: u64,
@@ -80,11 +81,11 @@ pub(crate) fn show_range(
 
 /// Brings every page table up to where an allocation lies now.
 fn show_everywhere(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     allocation: &Arc<Allocation>,
 ) -> Result<(), PagingError> {
-    for process in adapter.parts() {
+    for process in ProcessAdapter::all_of(adapter) {
         let mappings = process.address_space().with_ranges(|ranges| ranges.mappings_of(allocation));
         for (address, range) in mappings {
             show_range(adapter, manager, &process, address, range.size, &range.used)?;
@@ -95,7 +96,7 @@ fn show_everywhere(
 
 /// Places an allocation where the GPU reaches it. On the paging worker.
 pub(crate) fn make_resident(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     allocation: &Arc<Allocation>,
 ) -> Result<(), PagingError> {
@@ -109,7 +110,7 @@ pub(crate) fn make_resident(
 
 /// Places an evicted allocation where the GPU reaches it. On the paging worker.
 pub(super) fn move_in(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     allocation: &Arc<Allocation>,
 ) -> Result<(), PagingError> {
@@ -144,7 +145,7 @@ fn choose(manager: &Manager, allocation: &Allocation) -> Place {
 }
 
 /// Keeps the backing's pages in memory, or lets them go.
-fn pin(adapter: &Adapter, allocation: &Allocation, on: bool) {
+fn pin(adapter: &Miniport, allocation: &Allocation, on: bool) {
     let kernel = adapter.kernel();
     for page in 0..allocation.backing().pages() {
         if on {
@@ -157,7 +158,7 @@ fn pin(adapter: &Adapter, allocation: &Allocation, on: bool) {
 
 /// The backing is named by no page table any more, and may be paged out: a driver that has it mapped still, as a GPU in
 /// software has what it reaches, reaches what another will have there.
-fn judge_let_go(adapter: &Adapter, allocation: &Allocation) {
+fn judge_let_go(adapter: &Miniport, allocation: &Allocation) {
     let mapped = adapter.kernel().mapped_by_a_driver(allocation.backing());
     adapter.rules().check(&PAGING_EVICTED, mapped.is_none(), || {
         let (page, address) = mapped.unwrap_or_default();
@@ -167,7 +168,7 @@ fn judge_let_go(adapter: &Adapter, allocation: &Allocation) {
 
 /// Takes back a reference, and the place with the last. On the paging worker.
 pub(crate) fn evict(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     allocation: &Arc<Allocation>,
 ) -> Result<(), PagingError> {
@@ -205,7 +206,7 @@ pub(crate) fn keep_no_more(allocation: &Arc<Allocation>) {
         is_unwanted(&placement)
     };
     let adapter = allocation.adapter();
-    if let Some(manager) = adapter.memory.manager().filter(|_| was_evicted) {
+    if let Some(manager) = VidMm::of(adapter).manager().filter(|_| was_evicted) {
         let allocation = allocation.clone();
         manager.run_on_worker(adapter, move |adapter, manager| {
             // A device may have made it resident again.
@@ -220,7 +221,7 @@ pub(crate) fn keep_no_more(allocation: &Arc<Allocation>) {
 
 /// Evicts an allocation, with its content, that has [left](leave) `place`. On the paging worker.
 pub(super) fn move_out(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     allocation: &Arc<Allocation>,
     place: Place,
@@ -251,7 +252,7 @@ pub(super) fn move_out(
 
 /// Fills or copies an allocation into its place in a segment.
 fn page_in(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     allocation: &Arc<Allocation>,
     place: Place,
@@ -267,7 +268,7 @@ fn page_in(
 
 /// Maps part of a segment into the scratch area of the paging process.
 fn show_scratch(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     id: u32,
     address: u64,
@@ -279,7 +280,7 @@ fn show_scratch(
 
 /// Copies between the backing and a place in a segment.
 fn copy(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     allocation: &Arc<Allocation>,
     (id, address): (u32, u64),
@@ -297,7 +298,7 @@ fn copy(
 
 /// Copies between page frames and a place in a segment. `allocation`: the driver's handle, or 0.
 pub(super) fn transfer(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     allocation: usize,
     frames: Vec<u64>,
@@ -321,7 +322,7 @@ pub(super) fn transfer(
 }
 
 fn notify(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     allocation: &Allocation,
     place: Place,
@@ -339,7 +340,7 @@ fn notify(
 
 /// Maps an allocation in system memory into the first aperture that it supports.
 fn map_aperture(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     allocation: &Arc<Allocation>,
 ) -> Result<(), PagingError> {
@@ -359,7 +360,7 @@ fn map_aperture(
     mapped
 }
 
-fn unmap_aperture(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Allocation) -> Result<(), PagingError> {
+fn unmap_aperture(adapter: &Arc<Miniport>, manager: &Arc<Manager>, allocation: &Allocation) -> Result<(), PagingError> {
     let Some((id, first)) = allocation.placement.lock().aperture.take() else { return Ok(()) };
     let op = Op::UnmapAperture { range: aperture_range(allocation, id, first), dummy: manager.dummy_address() };
     let unmapped = manager.pager.run(adapter, &[op]);
@@ -372,7 +373,7 @@ pub(super) fn aperture_range(allocation: &Allocation, segment: u32, first: u64) 
 }
 
 /// A memory descriptor list of the backing.
-fn mdl_of(adapter: &Adapter, allocation: &Allocation) -> Option<Mdl> {
+fn mdl_of(adapter: &Miniport, allocation: &Allocation) -> Option<Mdl> {
     // CAST: a size.
     let mdl = adapter.kernel().allocate_mdl(0, allocation.size() as usize)?;
     mdl.set_frames(&allocation.backing().frames());
@@ -380,7 +381,7 @@ fn mdl_of(adapter: &Adapter, allocation: &Allocation) -> Option<Mdl> {
 }
 
 /// Rotates CPU mappings of an allocation that has moved.
-pub(super) fn remap_locks(adapter: &Arc<Adapter>, allocation: &Arc<Allocation>) {
+pub(super) fn remap_locks(adapter: &Arc<Miniport>, allocation: &Arc<Allocation>) {
     for process in adapter.shared().processes() {
         for open in process.opens_of(allocation) {
             let address = open.lock.lock().0;
@@ -397,7 +398,7 @@ pub(super) fn remap_locks(adapter: &Arc<Adapter>, allocation: &Arc<Allocation>) 
 pub(crate) fn forget(open: &OpenAllocation) {
     let adapter = open.device().adapter();
     let references = open.residency.swap(0, Ordering::AcqRel);
-    let Some(manager) = adapter.memory.manager() else { return };
+    let Some(manager) = VidMm::of(adapter).manager() else { return };
     let allocation = open.allocation().clone();
     manager.run_on_worker(adapter, move |adapter, manager| {
         for _ in 0..references {
@@ -409,10 +410,10 @@ pub(crate) fn forget(open: &OpenAllocation) {
 /// The last user is gone: mappings become reservations without access, the place is given back.
 pub(crate) fn release_everything(allocation: &Arc<Allocation>) {
     let adapter = allocation.adapter();
-    let Some(manager) = adapter.memory.manager() else { return };
+    let Some(manager) = VidMm::of(adapter).manager() else { return };
     let allocation = allocation.clone();
     manager.run_on_worker(adapter, move |adapter, manager| {
-        for process in adapter.parts() {
+        for process in ProcessAdapter::all_of(adapter) {
             let mappings = process.address_space().with_ranges(|ranges| ranges.mappings_of(&allocation));
             for (address, range) in mappings {
                 let none = Use::Reserved(Protection { no_access: true, ..Protection::default() });
@@ -427,7 +428,11 @@ pub(crate) fn release_everything(allocation: &Arc<Allocation>) {
 }
 
 /// As [`move_out`], without saving the content.
-fn drop_place(adapter: &Arc<Adapter>, manager: &Arc<Manager>, allocation: &Arc<Allocation>) -> Result<(), PagingError> {
+fn drop_place(
+    adapter: &Arc<Miniport>,
+    manager: &Arc<Manager>,
+    allocation: &Arc<Allocation>,
+) -> Result<(), PagingError> {
     let place = std::mem::replace(&mut allocation.placement.lock().place, Place::Evicted);
     if allocation.notify_residency {
         notify(adapter, manager, allocation, place, false)?;

@@ -20,9 +20,10 @@ use super::allocation::Allocation;
 use super::page_table::{Described, PageTables, Purpose, TableMemory, TableSource, Update, in_form};
 use super::paging::{Op, Pager, PagingError};
 use super::va::{PAGE, Protection, Range, Ranges, Use, Wanted};
-use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
 use crate::ddi::call_ddi;
+use crate::memory::VidMm;
+use crate::miniport::Miniport;
 use crate::personality::{FlushEnd, PteAddress, STRAY_OPERATIONS, StrayFlush};
 use crate::rules::paging::ROOT_TABLE_SIZE;
 use crate::sync::{Lock, Rank};
@@ -132,7 +133,7 @@ impl AddressSpace {
     /// worker.
     pub(crate) fn make_tables(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
         process: usize,
         address: u64,
@@ -154,7 +155,7 @@ impl AddressSpace {
     /// Makes the root table. On the paging worker, or before it runs.
     pub(crate) fn initialize(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
         process: usize,
     ) -> Result<(), PagingError> {
@@ -187,7 +188,7 @@ impl AddressSpace {
     #[expect(clippy::too_many_arguments, reason = "where, how much, what, and for whom")]
     pub(crate) fn set(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
         process: usize,
         address: u64,
@@ -225,7 +226,7 @@ impl AddressSpace {
 
     fn run(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
         process: usize,
         updates: Vec<Update>,
@@ -260,7 +261,7 @@ impl AddressSpace {
             let process = match adapter.personality().faults.stray_flushes {
                 None => process,
                 Some(StrayFlush::NoProcess) => 0,
-                Some(StrayFlush::AnotherObject) => adapter.memory.system_context(),
+                Some(StrayFlush::AnotherObject) => VidMm::of(adapter).system_context(),
                 Some(StrayFlush::GoneProcess) => manager.gone_process(),
             };
             ops.push(Op::Flush { process, root, start, end });
@@ -280,7 +281,7 @@ impl AddressSpace {
 }
 
 /// `DxgkDdiGetRootPageTableSize`: entries and bytes.
-pub(crate) fn root_size(adapter: &Adapter, entries: u64) -> (u64, u64) {
+pub(crate) fn root_size(adapter: &Miniport, entries: u64) -> (u64, u64) {
     let mut arguments = DXGKARG_GETROOTPAGETABLESIZE::zeroed();
     // CAST: a root of 2^32 entries is not asked for.
     arguments.NumberOfPte = entries.min(u32::MAX.into()) as u32;
@@ -323,7 +324,7 @@ fn entries(caps: &Caps, form: PteAddress, coherent: bool, content: &Content) -> 
 
 /// Memory of tables: the segment that the driver named for the level.
 struct Source<'a> {
-    adapter: &'a Arc<Adapter>,
+    adapter: &'a Arc<Miniport>,
     manager: &'a Arc<Manager>,
     is_paging: bool,
     failed: Option<PagingError>,

@@ -15,18 +15,19 @@ use super::page_table::Purpose;
 use super::paging::PagingError;
 use super::space::{Content, PAGING_SPACE};
 use super::va::{PAGE, Protection};
-use crate::adapter::Adapter;
 use crate::context::Context;
 use crate::device::Device;
+use crate::miniport::Miniport;
 use crate::personality::SystemProcesses;
 use crate::process::ProcessAdapter;
+use crate::vidsch::VidSch;
 
 /// Paging buffers of an adapter.
 const BUFFERS: usize = 4;
 
 /// Makes everything. `None`: the adapter has no GPU virtual addresses, and no paging process.
 pub(super) fn create(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     context: &AtomicUsize,
 ) -> Result<Option<Arc<ProcessAdapter>>, NTSTATUS> {
@@ -53,7 +54,7 @@ pub(super) fn create(
     add_buffers(adapter, manager)?;
     let system = Context::create_system(&device, manager.caps.paging_node())?;
     context.store(system.driver_handle(), Ordering::Release);
-    adapter.scheduler.set_system_context(&system);
+    VidSch::of(adapter).set_system_context(&system);
     device.add_context(&system);
     another(SystemProcesses::AnotherLater)?;
     let brief = if kind == SystemProcesses::AnotherBriefly { manager.idle.lock().take() } else { None };
@@ -63,7 +64,7 @@ pub(super) fn create(
     Ok(Some(process))
 }
 
-fn add_buffers(adapter: &Arc<Adapter>, manager: &Arc<Manager>) -> Result<(), NTSTATUS> {
+fn add_buffers(adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), NTSTATUS> {
     let pages = manager.pager.pages();
     for index in 0..=BUFFERS {
         // One page more than the GPU sees, to be watched.
@@ -89,12 +90,12 @@ fn status(error: PagingError) -> NTSTATUS {
 
 /// Takes everything down, in the opposite order.
 pub(super) fn destroy(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     process: Option<Arc<ProcessAdapter>>,
     context: &AtomicUsize,
 ) {
-    adapter.scheduler.clear_system_context();
+    VidSch::of(adapter).clear_system_context();
     context.store(0, Ordering::Release);
     let idle = manager.idle.lock().take();
     let (first, last) = match adapter.personality().system_processes {

@@ -12,8 +12,10 @@ use std::sync::Arc;
 use nt_model::sched::Ticks;
 
 use super::to_f1;
-use crate::adapter::Adapter;
 use crate::hw_queue::HwQueue;
+use crate::miniport::Miniport;
+use crate::power::Power;
+use crate::vidsch::VidSch;
 
 /// What the last looks at a component's engine saw.
 #[derive(Clone, Copy, Debug, Default)]
@@ -34,23 +36,23 @@ fn progress_of(queues: &[Arc<HwQueue>], node: u32) -> Option<u64> {
 }
 
 /// Whether the queues of a node have done what user mode, or the kernel, has told that is queued.
-pub(super) fn is_done(adapter: &Adapter, node: u32) -> bool {
-    progress_of(&adapter.scheduler.queues(), node).is_some()
+pub(super) fn is_done(adapter: &Miniport, node: u32) -> bool {
+    progress_of(&VidSch::of(adapter).queues(), node).is_some()
 }
 
 /// Looks for engines that have been idle for `delay`, and has them go to F1. `at`: when to look again. On the
 /// scheduler's worker.
-pub(crate) fn watch(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ticks)) {
-    let power = &adapter.power;
+pub(crate) fn watch(adapter: &Arc<Miniport>, delay: Ticks, at: &mut impl FnMut(Ticks)) {
+    let power = &Power::of(adapter);
     let nodes: Vec<_> = power.components.lock().iter().map(|component| (component.node, component.state)).collect();
     if nodes.is_empty() {
         return;
     }
-    let queues = adapter.scheduler.queues();
+    let queues = VidSch::of(adapter).queues();
     for (index, (node, state)) in nodes.into_iter().enumerate() {
         let Some(node) = node else { continue };
         let now = adapter.kernel().now();
-        let progress = progress_of(&queues, node).filter(|_| state == 0 && !adapter.scheduler.has_work(node));
+        let progress = progress_of(&queues, node).filter(|_| state == 0 && !VidSch::of(adapter).has_work(node));
         let since = {
             let mut idle = power.idle.lock();
             let length = idle.len().max(index + 1);

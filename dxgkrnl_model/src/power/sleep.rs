@@ -16,10 +16,11 @@ use nt_model::Machine;
 use wddm_abi::POWER_ACTION;
 
 use super::Power;
-use crate::adapter::Adapter;
 use crate::hw_context::{HwContext, Keeper, Suspend};
 use crate::memory::lost::{self, Loss, Taken};
+use crate::miniport::Miniport;
 use crate::sync::{Admission, Gate, Lock, Rank};
+use crate::vidsch::VidSch;
 
 /// Whether the device sleeps, and what was taken from it.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ impl Sleep {
     /// Takes the power from a device that is awake.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn begin(&self, adapter: &Arc<Adapter>, loss: Loss) {
+    pub(crate) fn begin(&self, adapter: &Arc<Miniport>, loss: Loss) {
         let _alone = self.gate.exclusive(adapter.kernel());
         if self.asleep.lock().is_some() {
             return;
@@ -76,7 +77,7 @@ impl Sleep {
         self.rests.store(true, Ordering::Release);
         drop(self.watching.exclusive(adapter.kernel()));
         let (mut suspended, mut asked) = (Vec::new(), Vec::new());
-        for context in adapter.hw_contexts() {
+        for context in HwContext::all_of(adapter) {
             let answer = {
                 let _held = context.hold();
                 let runs = context.is_alive() && context.device().usable().is_ok();
@@ -91,7 +92,7 @@ impl Sleep {
         // None is held: a reset for the sake of an acknowledgement aborts contexts, perhaps one of these.
         crate::recovery::await_suspensions(adapter, &asked);
         crate::recovery::take_packets_off(adapter);
-        for doorbell in adapter.scheduler.queues().iter().flat_map(|queue| queue.doorbells()) {
+        for doorbell in VidSch::of(adapter).queues().iter().flat_map(|queue| queue.doorbells()) {
             doorbell.disconnect_for_d3();
         }
         let taken = lost::take_out(adapter, loss);
@@ -107,7 +108,7 @@ impl Sleep {
     /// Gives the power back, where it was taken.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn end(&self, adapter: &Arc<Adapter>) {
+    pub(crate) fn end(&self, adapter: &Arc<Miniport>) {
         let _alone = self.gate.exclusive(adapter.kernel());
         let Some(asleep) = self.asleep.lock().take() else { return };
         Power::set_device_state(adapter, true, POWER_ACTION::PowerActionNone);
@@ -122,7 +123,7 @@ impl Sleep {
         }
         crate::recovery::forget_time(adapter);
         self.rests.store(false, Ordering::Release);
-        adapter.scheduler.kick(adapter);
+        VidSch::of(adapter).kick(adapter);
     }
 
     /// Admits the thread that looks for timeouts; `None`: nothing runs.
@@ -134,7 +135,7 @@ impl Sleep {
     /// Wakes the device if it sleeps, and keeps it awake until the guard is dropped.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn stay_awake<'a>(&'a self, adapter: &'a Arc<Adapter>) -> Admission<'a> {
+    pub(crate) fn stay_awake<'a>(&'a self, adapter: &'a Arc<Miniport>) -> Admission<'a> {
         loop {
             let awake = self.gate.shared(adapter.kernel());
             if self.asleep.lock().is_none() {

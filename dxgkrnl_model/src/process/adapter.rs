@@ -8,25 +8,27 @@ use wddm_abi::{DXGKARG_CREATEPROCESS, NTSTATUS, ntstatus};
 
 use super::ProcessInner;
 use super::root::Roots;
-use crate::adapter::Adapter;
 use crate::adapter::caps::Caps;
 use crate::ddi::{self, call_ddi};
 use crate::device::Device;
 use crate::doorbell::DoorbellPages;
+use crate::fence::kept::Kept;
 use crate::fence::shown::FenceStorage;
 use crate::handle::{DriverHandle, KernelHandle, KernelObject};
+use crate::memory::VidMm;
 use crate::memory::companion::Privileged;
 use crate::memory::page_table::Purpose;
 use crate::memory::paging::PagingError;
 use crate::memory::space::{AddressSpace, Content, Owner};
 use crate::memory::{Job, Manager};
+use crate::miniport::Miniport;
 use crate::rules::paging::{OBJECT_DESTROY, OBJECT_HANDLE};
 use crate::sync::{Lock, Rank};
 
 /// A process's part on one adapter: the driver's process object and the GPU virtual address space.
 #[derive(Debug)]
 pub(crate) struct ProcessAdapter {
-    adapter: Arc<Adapter>,
+    adapter: Arc<Miniport>,
     process: Weak<ProcessInner>,
     /// The number of that Windows process; of the paging process 0.
     number: u64,
@@ -49,7 +51,13 @@ impl KernelObject for ProcessAdapter {
 }
 
 impl ProcessAdapter {
-    fn new(adapter: &Arc<Adapter>, process: Option<&Arc<ProcessInner>>, caps: &Caps) -> Arc<Self> {
+    /// What each process has of an adapter; the paging process is not among them.
+    pub(crate) fn all_of(adapter: &Miniport) -> impl Iterator<Item = Arc<Self>> {
+        let processes = adapter.shared().processes().into_iter();
+        processes.filter_map(|process| process.on_adapter_by(|known| core::ptr::eq(known, adapter)))
+    }
+
+    fn new(adapter: &Arc<Miniport>, process: Option<&Arc<ProcessInner>>, caps: &Caps) -> Arc<Self> {
         let owner = if process.is_some() { Owner::Process } else { Owner::Paging };
         let this = Arc::new(Self {
             adapter: adapter.clone(),
@@ -70,14 +78,14 @@ impl ProcessAdapter {
     }
 
     /// Makes the paging process: its tables are initialized by its maker.
-    pub(crate) fn create_system(adapter: &Arc<Adapter>, caps: &Caps) -> Result<Arc<Self>, NTSTATUS> {
+    pub(crate) fn create_system(adapter: &Arc<Miniport>, caps: &Caps) -> Result<Arc<Self>, NTSTATUS> {
         let this = Self::new(adapter, None, caps);
         this.create_in_driver("")?;
         Ok(this)
     }
 
-    pub(super) fn create(adapter: &Arc<Adapter>, process: Option<&Arc<ProcessInner>>) -> Result<Arc<Self>, NTSTATUS> {
-        let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
+    pub(super) fn create(adapter: &Arc<Miniport>, process: Option<&Arc<ProcessInner>>) -> Result<Arc<Self>, NTSTATUS> {
+        let manager = VidMm::of(adapter).manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
         let this = Self::new(adapter, process, &manager.caps);
         this.create_in_driver(process.map_or("", |process| process.nt.name()))?;
         let made = this.clone();
@@ -119,7 +127,7 @@ impl ProcessAdapter {
     }
 
     /// The adapter.
-    pub(crate) fn adapter(&self) -> &Arc<Adapter> {
+    pub(crate) fn adapter(&self) -> &Arc<Miniport> {
         &self.adapter
     }
 
@@ -169,12 +177,12 @@ impl ProcessAdapter {
     }
 
     /// Makes the root table. On the paging worker, or before it runs.
-    pub(crate) fn initialize_tables(&self, adapter: &Arc<Adapter>, manager: &Arc<Manager>) -> Result<(), PagingError> {
+    pub(crate) fn initialize_tables(&self, adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), PagingError> {
         self.space.initialize(adapter, manager, self.driver_handle())
     }
 
     /// Its page tables begin anew: their memory was lost. On the paging worker.
-    pub(crate) fn tables_begin_anew(&self, adapter: &Arc<Adapter>, manager: &Arc<Manager>) -> Result<(), PagingError> {
+    pub(crate) fn tables_begin_anew(&self, adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), PagingError> {
         let driver = self.driver_handle();
         if driver == 0 {
             return Ok(());
@@ -189,7 +197,7 @@ impl ProcessAdapter {
     /// Gives page table entries a content. On the paging worker, or before it runs.
     pub(crate) fn set_entries(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
         address: u64,
         pages: u64,
@@ -243,10 +251,10 @@ impl ProcessAdapter {
         }
         self.doorbells.release(self);
         self.fences.release(self);
-        self.adapter.kept_fences.judge(&self.adapter);
+        Kept::of(&self.adapter).judge(&self.adapter);
         let devices = self.take_devices();
         drop(devices);
-        if let Some(manager) = self.adapter.memory.manager() {
+        if let Some(manager) = VidMm::of(&self.adapter).manager() {
             let this = self.clone();
             let job: Job = Box::new(move |_, manager| {
                 if let Some(privileged) = this.privileged() {
@@ -268,7 +276,7 @@ impl ProcessAdapter {
         let handle = crate::handle::of_driver(driver);
         let context = self.adapter.context();
         let status = ddi::status(call_ddi!(self.adapter, DxgkDdiDestroyProcess(context, handle)));
-        if let Some(manager) = self.adapter.memory.manager() {
+        if let Some(manager) = VidMm::of(&self.adapter).manager() {
             manager.set_gone_process(driver);
         }
         judge_destroy(&self.adapter, "DxgkDdiDestroyProcess", status);
@@ -276,7 +284,7 @@ impl ProcessAdapter {
 }
 
 /// Destruction succeeds.
-pub(crate) fn judge_destroy(adapter: &Adapter, ddi: &str, status: NTSTATUS) {
+pub(crate) fn judge_destroy(adapter: &Miniport, ddi: &str, status: NTSTATUS) {
     let fine = ddi::succeeded(status);
     adapter.rules().check(&OBJECT_DESTROY, fine, || format!("{ddi}: {status:?}"));
 }

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::ProcessAdapter;
-use crate::adapter::Adapter;
 use crate::context::{Context, set_root};
 use crate::hw_context::{HwContext, Keeper};
 use crate::memory::space::AddressSpace;
+use crate::miniport::Miniport;
 use crate::sync::{Gate, Lock, Rank, Signal};
+use crate::vidsch::VidSch;
 
 /// How the contexts of a process get its root.
 #[derive(Debug)]
@@ -100,11 +101,11 @@ struct Asked<F> {
 ///
 /// IRQL: PASSIVE_LEVEL.
 pub(crate) fn replace(
-    adapter: &Arc<Adapter>,
+    adapter: &Arc<Miniport>,
     space: &AddressSpace,
     change: impl FnOnce(&AddressSpace) + Send + 'static,
 ) -> bool {
-    let Some(part) = adapter.parts().find(|part| core::ptr::eq(part.address_space(), space)) else {
+    let Some(part) = ProcessAdapter::all_of(adapter).find(|part| core::ptr::eq(part.address_space(), space)) else {
         // Of a process that is being made: it has no contexts.
         change(space);
         return true;
@@ -129,13 +130,13 @@ pub(crate) fn replace(
     let asked = Arc::new((Lock::new(Rank::Object, Asked { change: Some(change), done: None }), Signal::new()));
     let (work, its) = (asked.clone(), part.clone());
     // On the thread that hands packets over: none is handed over meanwhile.
-    let replace = move |adapter: &Arc<Adapter>| {
+    let replace = move |adapter: &Arc<Miniport>| {
         let Some(change) = work.0.lock().change.take() else { return };
         let done = its.follow(change);
         work.0.lock().done = Some(done);
         work.1.notify(adapter.kernel());
     };
-    adapter.scheduler.defer(adapter, Box::new(replace));
+    VidSch::of(adapter).defer(adapter, Box::new(replace));
     let wait = |deadline| asked.1.wait_for(kernel, deadline, || asked.0.lock().done);
     let replaced = wait(Some(deadline)).or_else(|| {
         // Where the worker has begun, the calls of the driver that it is amid end.
@@ -148,6 +149,6 @@ pub(crate) fn replace(
             let _ = context.is_alive().then(|| context.let_on_early(Keeper::Root));
         }
     }
-    adapter.scheduler.kick(adapter);
+    VidSch::of(adapter).kick(adapter);
     replaced.unwrap_or(false)
 }

@@ -10,11 +10,13 @@ use wddm_abi::{
 };
 
 use super::steps::Reason;
-use crate::adapter::Adapter;
 use crate::adapter::query::Buffer;
 use crate::ddi::{self, call_ddi};
+use crate::miniport::Miniport;
 use crate::poison;
+use crate::recovery::Tdr;
 use crate::rules::tdr::TDR_COLLECT;
+use crate::vidsch::VidSch;
 use crate::vidsch::packet::Snapshot;
 
 /// `VIDEO_ENGINE_TIMEOUT_DETECTED`.
@@ -64,7 +66,7 @@ impl DebugQuestion {
 
 /// Before the engine of a packet node is reset. Returns the handle of the context that the driver takes for the one
 /// that timed out, if it names one.
-pub(super) fn packet_engine(adapter: &Adapter, node: u32, snapshot: &Snapshot, reason: Reason) -> Option<usize> {
+pub(super) fn packet_engine(adapter: &Miniport, node: u32, snapshot: &Snapshot, reason: Reason) -> Option<usize> {
     let mut payload = DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT::zeroed();
     let place = adapter.known_caps().place(node);
     (payload.NodeOrdinal, payload.EngineOrdinal) = (place.node, place.engine);
@@ -75,7 +77,7 @@ pub(super) fn packet_engine(adapter: &Adapter, node: u32, snapshot: &Snapshot, r
 
 /// Before the engine of a hardware-scheduled node is reset. `pending`: suspensions that are not acknowledged. Returns
 /// as [`packet_engine`].
-pub(super) fn hw_engine(adapter: &Adapter, node: u32, pending: u32, reason: Reason) -> Option<usize> {
+pub(super) fn hw_engine(adapter: &Miniport, node: u32, pending: u32, reason: Reason) -> Option<usize> {
     let mut payload = DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT::zeroed();
     let place = adapter.known_caps().place(node);
     (payload.NodeOrdinal, payload.EngineOrdinal) = (place.node, place.engine);
@@ -85,11 +87,11 @@ pub(super) fn hw_engine(adapter: &Adapter, node: u32, pending: u32, reason: Reas
     };
     // CAST: queues.
     payload.NumberOfReadyInteractiveHwQueues =
-        adapter.scheduler.queues().iter().filter(|queue| ready(queue)).count() as u32;
+        VidSch::of(adapter).queues().iter().filter(|queue| ready(queue)).count() as u32;
     before_engine(adapter, reason, &payload)
 }
 
-fn before_engine(adapter: &Adapter, reason: Reason, payload: &DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT) -> Option<usize> {
+fn before_engine(adapter: &Miniport, reason: Reason, payload: &DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT) -> Option<usize> {
     let text = format!("engine {} of node {} is about to be reset", payload.EngineOrdinal, payload.NodeOrdinal);
     adapter.shared().kernel().dump_moment(Moment::TimedOut, &text);
     let mut question = DebugQuestion::engine(reason, payload);
@@ -102,21 +104,21 @@ fn before_engine(adapter: &Adapter, reason: Reason, payload: &DXGK_TDR_PAYLOAD_E
 }
 
 /// Before the adapter is reset.
-pub(super) fn whole(adapter: &Adapter, reason: Reason) {
+pub(super) fn whole(adapter: &Miniport, reason: Reason) {
     adapter.shared().kernel().dump_moment(Moment::TimedOut, "the adapter is about to be reset");
     let _judged = ask(adapter, &mut DebugQuestion::adapter(reason));
 }
 
 /// `DxgkDdiCollectDbgInfo` for an adapter that timed out, of a driver that may have the function with a payload as
 /// well.
-pub(crate) fn older(adapter: &Adapter) {
+pub(crate) fn older(adapter: &Miniport) {
     let _judged = ask(adapter, &mut DebugQuestion { older: true, ..DebugQuestion::adapter(Reason::Forced) });
 }
 
 /// Asks the driver. What it writes to the payload is in the question afterwards; the payload's memory is gone.
 ///
 /// IRQL: PASSIVE_LEVEL.
-pub(crate) fn ask(adapter: &Adapter, question: &mut DebugQuestion) -> (NTSTATUS, Vec<u8>) {
+pub(crate) fn ask(adapter: &Miniport, question: &mut DebugQuestion) -> (NTSTATUS, Vec<u8>) {
     // What the driver does not write is nothing that it said.
     let mut buffer = Buffer::new(question.size, poison::BYTE);
     let mut extension = DXGKARG_COLLECTDBGINFO_EXT::zeroed();
@@ -165,12 +167,12 @@ pub(crate) fn ask(adapter: &Adapter, question: &mut DebugQuestion) -> (NTSTATUS,
     let bytes = buffer.bytes().to_vec();
     if status.is_success() {
         let kind = if newer { question.payload.0 } else { DXGK_TDR_TYPE::DXGK_TDR_TYPE_UNKNOWN };
-        adapter.tdr.keep_debug_info(DebugBlob { reason: question.reason, kind, bytes: bytes.clone() }, KEPT);
+        Tdr::of(adapter).keep_debug_info(DebugBlob { reason: question.reason, kind, bytes: bytes.clone() }, KEPT);
     }
     (status, bytes)
 }
 
-fn judge(adapter: &Adapter, status: NTSTATUS, buffer: &Buffer, size: usize) {
+fn judge(adapter: &Miniport, status: NTSTATUS, buffer: &Buffer, size: usize) {
     let listed = matches!(
         status,
         ntstatus::STATUS_SUCCESS

@@ -7,24 +7,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::hw_engine::Late;
 use super::steps::Reason;
 use super::{hw_engine, packet};
-use crate::adapter::Adapter;
 use crate::hw_context::HwContext;
+use crate::miniport::Miniport;
 use crate::personality::Departure;
 use crate::rules::queue::SUSPEND_ACK;
 use crate::sync::Signal;
+use crate::vidsch::VidSch;
 
 /// Lets the worker do something. Returns when that is over, or the adapter stops.
 ///
 /// IRQL: PASSIVE_LEVEL; not on the worker.
-pub(super) fn on_worker(adapter: &Arc<Adapter>, work: impl FnOnce(&Arc<Adapter>) + Send + 'static) {
+pub(super) fn on_worker(adapter: &Arc<Miniport>, work: impl FnOnce(&Arc<Miniport>) + Send + 'static) {
     let done = Arc::new((AtomicBool::new(false), Signal::new()));
     let told = done.clone();
-    let work = move |adapter: &Arc<Adapter>| {
+    let work = move |adapter: &Arc<Miniport>| {
         work(adapter);
         told.0.store(true, Ordering::Release);
         told.1.notify(adapter.kernel());
     };
-    adapter.scheduler.defer(adapter, Box::new(work));
+    VidSch::of(adapter).defer(adapter, Box::new(work));
     let over = || (done.0.load(Ordering::Acquire) || !adapter.is_working()).then_some(());
     done.1.wait_for(adapter.kernel(), None, over);
 }
@@ -32,7 +33,7 @@ pub(super) fn on_worker(adapter: &Arc<Adapter>, work: impl FnOnce(&Arc<Adapter>)
 /// [`await_suspensions`] of one context.
 ///
 /// IRQL: PASSIVE_LEVEL.
-pub(crate) fn await_suspension(adapter: &Arc<Adapter>, context: &Arc<HwContext>) {
+pub(crate) fn await_suspension(adapter: &Arc<Miniport>, context: &Arc<HwContext>) {
     await_suspensions(adapter, std::slice::from_ref(context));
 }
 
@@ -40,7 +41,7 @@ pub(crate) fn await_suspension(adapter: &Arc<Adapter>, context: &Arc<HwContext>)
 /// for TdrDelay is reset, once for all that it owes.
 ///
 /// IRQL: PASSIVE_LEVEL.
-pub(crate) fn await_suspensions(adapter: &Arc<Adapter>, contexts: &[Arc<HwContext>]) {
+pub(crate) fn await_suspensions(adapter: &Arc<Miniport>, contexts: &[Arc<HwContext>]) {
     let kernel = adapter.kernel();
     let deadline = kernel.now() + adapter.personality().tdr.delay;
     for context in contexts {
@@ -70,12 +71,12 @@ pub(crate) fn await_suspensions(adapter: &Arc<Adapter>, contexts: &[Arc<HwContex
 /// the driver; where TDR is off, TdrDelay later at the latest. Paging goes on.
 ///
 /// IRQL: PASSIVE_LEVEL; not on the worker, from which on [`Sleep::rests`](crate::power::Sleep::rests) holds.
-pub(crate) fn take_packets_off(adapter: &Arc<Adapter>) {
+pub(crate) fn take_packets_off(adapter: &Arc<Miniport>) {
     if adapter.personality().departs(Departure::SleepsAmidPackets) {
         return;
     }
     let kernel = adapter.kernel();
-    for node in adapter.scheduler.nodes().into_iter().filter(|node| !node.is_hardware_scheduled) {
+    for node in VidSch::of(adapter).nodes().into_iter().filter(|node| !node.is_hardware_scheduled) {
         loop {
             // What the worker has begun to hand in is with the driver by then.
             let asked = node.clone();
@@ -102,8 +103,8 @@ pub(crate) fn take_packets_off(adapter: &Arc<Adapter>) {
 }
 
 /// Whether every queue of a node is done with what was queued.
-fn is_idle(adapter: &Adapter, node: u32) -> bool {
-    let queues = adapter.scheduler.queues();
+fn is_idle(adapter: &Miniport, node: u32) -> bool {
+    let queues = VidSch::of(adapter).queues();
     queues
         .iter()
         .filter(|queue| queue.context().node() == node)

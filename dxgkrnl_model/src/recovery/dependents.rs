@@ -17,11 +17,12 @@ use super::hw_engine::Late;
 use super::journal::Record;
 use super::steps::{Reason, Step};
 use super::{hw_engine, packet};
-use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::hw_context::{HwContext, Suspend};
+use crate::miniport::Miniport;
 use crate::rules::tdr::{TDR_MASK, TDR_QUERY};
 use crate::vidsch::Node;
+use crate::vidsch::VidSch;
 
 /// A node that depends on one that is reset.
 struct Dependent {
@@ -43,7 +44,7 @@ impl Dependents {
     /// Asks which nodes depend on this one, and lets those come off what they run.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(super) fn ask(adapter: &Arc<Adapter>, node: &Node, record: &Record<'_>) -> Self {
+    pub(super) fn ask(adapter: &Arc<Miniport>, node: &Node, record: &Record<'_>) -> Self {
         let mut arguments = DXGKARG_QUERYDEPENDENTENGINEGROUP::zeroed();
         (arguments.NodeOrdinal, arguments.EngineOrdinal) = (node.place.node, node.place.engine);
         let (miniport, pointer) = (adapter.context(), &raw mut arguments);
@@ -56,7 +57,7 @@ impl Dependents {
         let mask = arguments.DependentNodeOrdinalMask;
         record.step(Step::Dependents(mask));
         // The mask is of nodes of one engine.
-        let here = adapter.scheduler.nodes().into_iter().filter(|other| other.place.engine == node.place.engine);
+        let here = VidSch::of(adapter).nodes().into_iter().filter(|other| other.place.engine == node.place.engine);
         let here: Vec<_> = here.collect();
         let count = here.len();
         let existing = if count >= 64 { u64::MAX } else { (1 << count) - 1 };
@@ -101,7 +102,7 @@ impl Dependents {
     /// Resets the engines of the nodes that have not come off yet.
     ///
     /// IRQL: PASSIVE_LEVEL; on the worker, in no recovery.
-    pub(super) fn reset_late(self, adapter: &Arc<Adapter>) {
+    pub(super) fn reset_late(self, adapter: &Arc<Miniport>) {
         for other in self.late {
             // One that another of them takes along is over by then.
             if other.is_off() {
@@ -121,12 +122,12 @@ impl Dependents {
 
 impl Dependent {
     /// Asks a node to come off what it runs.
-    fn begin(adapter: &Arc<Adapter>, node: Arc<Node>) -> Self {
+    fn begin(adapter: &Arc<Miniport>, node: Arc<Node>) -> Self {
         if !node.is_hardware_scheduled {
             node.packet.preempt(adapter);
             return Self { node, contexts: Vec::new() };
         }
-        let here = adapter.hw_contexts().into_iter().filter(|context| context.node() == node.ordinal);
+        let here = HwContext::all_of(adapter).into_iter().filter(|context| context.node() == node.ordinal);
         // A context that is off the run list, or about to be, is resumed by the thread that takes it off.
         let suspended = |context: &Arc<HwContext>| {
             let Some(_held) = context.hold_now() else { return false };
@@ -145,7 +146,7 @@ impl Dependent {
     }
 
     /// Waits for that until `deadline`.
-    fn comes_off(&self, adapter: &Adapter, deadline: nt_model::sched::Ticks) -> bool {
+    fn comes_off(&self, adapter: &Miniport, deadline: nt_model::sched::Ticks) -> bool {
         let kernel = adapter.kernel();
         if !self.node.is_hardware_scheduled {
             let off = || self.is_off().then_some(());

@@ -20,13 +20,16 @@ use super::journal::Record;
 use super::packet::distinct;
 use super::steps::{Reason, Step, What};
 use super::{NodeState, adapter as adapter_reset, collect};
-use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
 use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
+use crate::miniport::Miniport;
 use crate::personality::Departure;
+use crate::recovery::Tdr;
 use crate::rules::tdr::{TDR_GUILTY, TDR_INVALIDATE};
+use crate::scheduling_log::SchedulingLogSet;
+use crate::vidsch::VidSch;
 
 /// Between the reset of an engine and its resumption, in which DXG-INT-AFTER-RESET is judged: five milliseconds.
 const SETTLE: i64 = -50_000;
@@ -62,8 +65,8 @@ impl<'a> Late<'a> {
 /// Chosen: the article has such an exit for packet engines alone (step 4).
 ///
 /// IRQL: PASSIVE_LEVEL.
-pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: Late<'_>, reason: Reason) {
-    let tdr = &adapter.tdr;
+pub(super) fn recover(adapter: &Arc<Miniport>, node: u32, late: Late<'_>, reason: Reason) {
+    let tdr = &Tdr::of(adapter);
     super::pass(adapter, adapter.personality().gates.engine.as_ref());
     let Some(alone) = tdr.begin_reset(adapter, node) else { return };
     // The reset that this one has waited for has ended what they owed, or they have let go meanwhile.
@@ -96,7 +99,8 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: Late<'_>, reason:
     record.step(Step::DebugInfo(collect::ENGINE_TIMEOUT));
     let guilty = judge_guilty(adapter, node, guilty);
     super::between(adapter, &[node], adapter.personality().gates.reset.as_ref());
-    let stuck: Vec<_> = adapter.hw_contexts().into_iter().filter(|context| is_stuck(context, node, late)).collect();
+    let stuck: Vec<_> =
+        HwContext::all_of(adapter).into_iter().filter(|context| is_stuck(context, node, late)).collect();
     let owed = late.iter().any(|context| context.is_suspending());
     let before = progress_of(adapter, node);
     let ran = said_to_run(adapter, reason, &stuck);
@@ -137,7 +141,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: Late<'_>, reason:
     super::between(adapter, &[node], adapter.personality().gates.quiet.as_ref());
     adapter.kernel().flush_queued_dpcs();
     crate::interrupt::forget_node(adapter, node as usize);
-    adapter.scheduling_logs.forgive(Some(node));
+    SchedulingLogSet::of(adapter).forgive(Some(node));
     tdr.set_node(node, NodeState { resetting: true, quiet: false });
     record.step(Step::InterruptsEnabled);
     let mut arguments = DXGKARG_RESUMEHWENGINE::zeroed();
@@ -183,12 +187,12 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: u32, late: Late<'_>, reason:
 /// log has them running, with work that makes no progress. Empty where the reset has another reason.
 ///
 /// IRQL: PASSIVE_LEVEL.
-fn said_to_run(adapter: &Adapter, reason: Reason, stuck: &[Arc<HwContext>]) -> Vec<Arc<HwContext>> {
+fn said_to_run(adapter: &Miniport, reason: Reason, stuck: &[Arc<HwContext>]) -> Vec<Arc<HwContext>> {
     if !matches!(reason, Reason::Asked | Reason::Hung) {
         return Vec::new();
     }
     let running = DXGK_SCHEDULING_LOG_CONTEXT_STATE::DXGK_SCHEDULING_LOG_CONTEXT_STATE_RUNNING.0;
-    let runs = |context: &&Arc<HwContext>| adapter.scheduling_logs.state(adapter, context) == Some(running);
+    let runs = |context: &&Arc<HwContext>| SchedulingLogSet::of(adapter).state(adapter, context) == Some(running);
     stuck.iter().filter(runs).cloned().collect()
 }
 
@@ -197,7 +201,7 @@ fn said_to_run(adapter: &Adapter, reason: Reason, stuck: &[Arc<HwContext>]) -> V
 /// nothing come, for TdrDelay.
 ///
 /// IRQL: PASSIVE_LEVEL.
-fn have_let_go(adapter: &Adapter, late: &[Arc<HwContext>]) -> bool {
+fn have_let_go(adapter: &Miniport, late: &[Arc<HwContext>]) -> bool {
     let kernel = adapter.kernel();
     let until = Some(kernel.now() + adapter.personality().tdr.delay);
     late.iter()
@@ -205,8 +209,8 @@ fn have_let_go(adapter: &Adapter, late: &[Arc<HwContext>]) -> bool {
 }
 
 /// Disconnects the doorbells of a node's queues; how many were connected.
-fn disconnect(adapter: &Adapter, node: u32) -> usize {
-    let queues = adapter.scheduler.queues().into_iter().filter(|queue| queue.context().node() == node);
+fn disconnect(adapter: &Miniport, node: u32) -> usize {
+    let queues = VidSch::of(adapter).queues().into_iter().filter(|queue| queue.context().node() == node);
     let doorbells: Vec<_> =
         queues.flat_map(|queue| queue.doorbells()).filter(|doorbell| doorbell.is_connected()).collect();
     for doorbell in &doorbells {
@@ -216,10 +220,10 @@ fn disconnect(adapter: &Adapter, node: u32) -> usize {
 }
 
 /// The context that the driver takes for the one that timed out is one of the node's, and is returned.
-fn judge_guilty(adapter: &Adapter, node: u32, guilty: Option<usize>) -> Option<Arc<HwContext>> {
+fn judge_guilty(adapter: &Miniport, node: u32, guilty: Option<usize>) -> Option<Arc<HwContext>> {
     let named = guilty?;
     let ours = crate::handle::object::<HwContext>(core::ptr::with_exposed_provenance_mut(named));
-    let theirs = || adapter.hw_contexts().into_iter().find(|context| context.driver_handle() == named);
+    let theirs = || HwContext::all_of(adapter).into_iter().find(|context| context.driver_handle() == named);
     let found = ours.or_else(theirs);
     let found = found.filter(|context| context.node() == node);
     adapter.rules().check(&TDR_GUILTY, found.is_some(), || format!("node {node}: hContext is {named:#x}"));
@@ -234,8 +238,8 @@ fn is_stuck(context: &Arc<HwContext>, node: u32, late: &[Arc<HwContext>]) -> boo
 }
 
 /// Queues of a node, by the addresses of their objects, with the values of their progress fences.
-fn progress_of(adapter: &Adapter, node: u32) -> Vec<(usize, u64)> {
-    let queues = adapter.scheduler.queues();
+fn progress_of(adapter: &Miniport, node: u32) -> Vec<(usize, u64)> {
+    let queues = VidSch::of(adapter).queues();
     let here = queues.iter().filter(|queue| queue.context().node() == node);
     here.map(|queue| (Arc::as_ptr(queue).addr(), queue.progress().value())).collect()
 }

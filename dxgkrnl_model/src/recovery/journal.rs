@@ -1,6 +1,7 @@
 //! The recoveries of an adapter, kept while they happen.
 
-use crate::adapter::Adapter;
+use crate::miniport::Miniport;
+use crate::recovery::Tdr;
 use crate::sync::{Lock, Rank};
 
 use super::steps::{Reason, Recovery, Step, What};
@@ -69,23 +70,23 @@ impl Journal {
 
 /// One recovery that happens. Its end is an event of the adapter's, behind that of each which began before it.
 pub(super) struct Record<'a> {
-    adapter: &'a Adapter,
+    adapter: &'a Miniport,
     number: usize,
 }
 
 impl<'a> Record<'a> {
-    pub(super) fn begin(adapter: &'a Adapter, what: What, reason: Reason) -> Self {
-        Self { adapter, number: adapter.tdr.journal.begin(what, reason) }
+    pub(super) fn begin(adapter: &'a Miniport, what: What, reason: Reason) -> Self {
+        Self { adapter, number: Tdr::of(adapter).journal.begin(what, reason) }
     }
 
     pub(super) fn step(&self, step: Step) {
-        self.adapter.tdr.journal.step(self.number, step);
+        Tdr::of(&self.adapter).journal.step(self.number, step);
     }
 }
 
 impl Drop for Record<'_> {
     fn drop(&mut self) {
-        for text in self.adapter.tdr.journal.end(self.number) {
+        for text in Tdr::of(&self.adapter).journal.end(self.number) {
             self.adapter.note_event(format!("TDR: {text}"));
         }
     }

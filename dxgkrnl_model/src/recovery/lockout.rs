@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nt_model::sched::Ticks;
 
-use crate::adapter::Adapter;
+use crate::miniport::Miniport;
 use crate::sync::{Lock, Rank};
 
 /// What a process has hung.
@@ -27,7 +27,7 @@ impl Hangs {
     }
 
     /// A device of the process has hung an engine.
-    pub(crate) fn note(&self, adapter: &Adapter, process: u64) {
+    pub(crate) fn note(&self, adapter: &Miniport, process: u64) {
         let settings = adapter.personality().tdr;
         let now = adapter.kernel().now();
         let count = {

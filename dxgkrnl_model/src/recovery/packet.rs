@@ -13,14 +13,16 @@ use super::dependents::Dependents;
 use super::journal::Record;
 use super::steps::{Reason, Step, What};
 use super::{adapter as adapter_reset, collect};
-use crate::adapter::Adapter;
 use crate::ddi::{self, call_ddi};
 use crate::device::{Device, DeviceState};
+use crate::miniport::Miniport;
 use crate::personality::Departure;
+use crate::recovery::Tdr;
 use crate::rules::tdr::{
     PREEMPT_ANSWER, TDR_ABORTED, TDR_ABORTED_NAME, TDR_FENCE, TDR_FENCE_BEHIND, TDR_GUILTY, TDR_QUERY, TDR_STATUS,
 };
 use crate::vidsch::Node;
+use crate::vidsch::VidSch;
 use crate::vidsch::dpc::{give_back, hear};
 use crate::vidsch::packet::{Load, Packet, Snapshot, is_before};
 
@@ -43,7 +45,7 @@ thread_local! {
 /// question of this thread.
 ///
 /// IRQL: the device's.
-pub(crate) fn note_reported(adapter: &Adapter, node: u32, fence: u32) {
+pub(crate) fn note_reported(adapter: &Miniport, node: u32, fence: u32) {
     QUESTION.with(|question| {
         let asked = question.get().filter(|asked| asked.adapter == core::ptr::from_ref(adapter).addr());
         if let Some(asked) = asked.filter(|asked| asked.node == node && !crate::interrupt::in_isr()) {
@@ -60,14 +62,14 @@ pub(super) struct PacketWatch {
 }
 
 /// Looks at every packet node.
-pub(super) fn watch(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ticks)) {
-    for node in adapter.scheduler.nodes() {
+pub(super) fn watch(adapter: &Arc<Miniport>, delay: Ticks, at: &mut impl FnMut(Ticks)) {
+    for node in VidSch::of(adapter).nodes() {
         if node.is_hardware_scheduled {
             continue;
         }
         let now = adapter.kernel().now();
         let index = node.ordinal as usize;
-        let mut seen = adapter.tdr.packets.lock().get(index).copied().unwrap_or_default();
+        let mut seen = Tdr::of(adapter).packets.lock().get(index).copied().unwrap_or_default();
         let oldest = node.packet.oldest().map(|packet| (packet.id, packet.since));
         seen.oldest = match (oldest, seen.oldest) {
             (None, _) => None,
@@ -102,7 +104,7 @@ pub(super) fn watch(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ti
             if let Some((_, since)) = &mut seen.oldest {
                 *since = now;
             }
-            adapter.scheduler.preempt_late(adapter, &node);
+            VidSch::of(adapter).preempt_late(adapter, &node);
         }
         // While a preemption is not answered, that is what is late.
         let oldest = seen.oldest.map(|(_, since)| since);
@@ -113,8 +115,8 @@ pub(super) fn watch(adapter: &Arc<Adapter>, delay: Ticks, at: &mut impl FnMut(Ti
     }
 }
 
-fn store(adapter: &Adapter, index: usize, seen: PacketWatch) {
-    let mut packets = adapter.tdr.packets.lock();
+fn store(adapter: &Miniport, index: usize, seen: PacketWatch) {
+    let mut packets = Tdr::of(adapter).packets.lock();
     if packets.len() <= index {
         packets.resize(index + 1, PacketWatch::default());
     }
@@ -126,9 +128,9 @@ fn store(adapter: &Adapter, index: usize, seen: PacketWatch) {
 /// Resets the engine of a packet node, or the adapter, in the order of the article.
 ///
 /// IRQL: PASSIVE_LEVEL; on the worker, which alone submits packets.
-pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) {
+pub(super) fn recover(adapter: &Arc<Miniport>, node: &Arc<Node>, reason: Reason) {
     let what = What::PacketEngine { node: node.ordinal };
-    let recovers = adapter.tdr.alone(adapter);
+    let recovers = Tdr::of(adapter).alone(adapter);
     let record = Record::begin(adapter, what, reason);
     // A reset for another reason has not tried a preemption: one that is under way is so by chance.
     let timed_out = matches!(reason, Reason::Preemption | Reason::Dependent);
@@ -165,7 +167,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
         adapter_reset::run_promoted(adapter, known);
         return;
     }
-    adapter.tdr.engine_resets.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    Tdr::of(adapter).engine_resets.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     adapter.shared().counters.tdr();
     let mut others = Dependents::default();
     if !departs(Departure::PreparesNothing) {
@@ -226,7 +228,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
     give_back(adapter, back, false);
     let was_hit = !hit.is_empty() && !departs(Departure::EngineWithoutAdapter);
     if departs(Departure::LosesTheSystem) && !hit.is_empty() {
-        adapter.scheduler.lose_system();
+        VidSch::of(adapter).lose_system();
         hit.iter().for_each(|packet| packet.end(adapter.kernel(), false));
     } else {
         give_back(adapter, hit, false);
@@ -249,7 +251,7 @@ pub(super) fn recover(adapter: &Arc<Adapter>, node: &Arc<Node>, reason: Reason) 
         others.reset_late(adapter);
     }
     node.packet.changed.notify(adapter.kernel());
-    adapter.scheduler.kick(adapter);
+    VidSch::of(adapter).kick(adapter);
 }
 
 /// The whole adapter is about to be reset because of this node: the device that hangs is told apart from those that are
@@ -267,24 +269,24 @@ fn blame(node: &Node, named: Option<usize>, state: DeviceState) {
 
 /// The context that the driver takes for the one that timed out is one of the node's, by the driver's handle or by
 /// Dxgkrnl's.
-fn judge_guilty(adapter: &Adapter, node: u32, guilty: Option<usize>) {
+fn judge_guilty(adapter: &Miniport, node: u32, guilty: Option<usize>) {
     let Some(named) = guilty else { return };
-    let right = adapter.scheduler.has_context(node, named);
+    let right = VidSch::of(adapter).has_context(node, named);
     adapter.rules().check(&TDR_GUILTY, right, || format!("node {node}: hContext is {named:#x}"));
 }
 
 /// Nothing is reset, since nothing is with the driver: it owes the answer to the preemption alone, and has another
 /// TdrDelay for that where its time is over.
-fn leave_alone(adapter: &Adapter, node: &Node) {
+fn leave_alone(adapter: &Miniport, node: &Node) {
     let answers = node.packet.wait_on(adapter.kernel().now(), adapter.personality().tdr.delay);
     adapter.rules().check(&PREEMPT_ANSWER, answers, || format!("node {}", node.ordinal));
     node.packet.changed.notify(adapter.kernel());
-    adapter.scheduler.kick(adapter);
+    VidSch::of(adapter).kick(adapter);
 }
 
 /// Notes what is known of a node and ignores its interrupts from here on, in one step at the device's level; unless
 /// nothing is with the driver and `anyway` is false.
-pub(super) fn freeze(adapter: &Adapter, node: &Node, anyway: bool) -> Snapshot {
+pub(super) fn freeze(adapter: &Miniport, node: &Node, anyway: bool) -> Snapshot {
     let snapshot = || node.packet.snapshot(anyway);
     let frozen = || crate::interrupt::synchronize(adapter, snapshot).unwrap_or_else(snapshot);
     if adapter.personality().departs(Departure::NotesFirst) {
@@ -300,7 +302,7 @@ pub(super) fn freeze(adapter: &Adapter, node: &Node, anyway: bool) -> Snapshot {
 
 /// Judges LastAbortedFenceId by what was known before the reset. Returns whether it names a packet, or the last that
 /// completed.
-fn judge_aborted(adapter: &Adapter, snapshot: &Snapshot, aborted: u32) -> bool {
+fn judge_aborted(adapter: &Miniport, snapshot: &Snapshot, aborted: u32) -> bool {
     if adapter.personality().departs(Departure::JudgesNothing) {
         return true;
     }
@@ -324,14 +326,14 @@ fn judge_aborted(adapter: &Adapter, snapshot: &Snapshot, aborted: u32) -> bool {
 ///
 /// Chosen: the article says error, and no page which one. HUNG tells them from devices that the adapter's reset loses;
 /// their processes have hung nothing, and it does not count for the block of a process ([`super::lockout`]).
-fn mark_owners(adapter: &Arc<Adapter>, hit: &[Packet]) -> Vec<Arc<Device>> {
+fn mark_owners(adapter: &Arc<Miniport>, hit: &[Packet]) -> Vec<Arc<Device>> {
     if adapter.personality().departs(Departure::SparesOwners) {
         return Vec::new();
     }
     let refers = |handle: usize| {
         hit.iter().any(|packet| matches!(&packet.load, Load::Paging(buffer) if buffer.refers.contains(&handle)))
     };
-    let owners: Vec<_> = adapter.devices().into_iter().filter(|device| device.owns(refers)).collect();
+    let owners: Vec<_> = Device::all_of(adapter).into_iter().filter(|device| device.owns(refers)).collect();
     let blames = adapter.personality().departs(Departure::BlamesOwners);
     for device in &owners {
         if blames {
@@ -354,7 +356,7 @@ pub(super) fn distinct<'a>(devices: impl Iterator<Item = &'a Arc<Device>>) -> us
 /// Asks the driver which fence a node with an overdue packet has completed: it may have missed an interrupt.
 ///
 /// IRQL: PASSIVE_LEVEL.
-fn current_fence(adapter: &Adapter, node: &Node) {
+fn current_fence(adapter: &Miniport, node: &Node) {
     let mut arguments = DXGKARG_QUERYCURRENTFENCE::zeroed();
     (arguments.NodeOrdinal, arguments.EngineOrdinal) = (node.place.node, node.place.engine);
     let (_, _, before) = node.packet.ids();
@@ -383,7 +385,7 @@ fn current_fence(adapter: &Adapter, node: &Node) {
 }
 
 /// Asks whether the node makes progress: what the driver says.
-fn status(adapter: &Adapter, node: &Node) -> bool {
+fn status(adapter: &Miniport, node: &Node) -> bool {
     let mut arguments = DXGKARG_QUERYENGINESTATUS::zeroed();
     (arguments.NodeOrdinal, arguments.EngineOrdinal) = (node.place.node, node.place.engine);
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);

@@ -8,9 +8,11 @@ use std::sync::atomic::Ordering;
 
 use nt_model::sched::{TICKS_PER_MS, Ticks};
 
-use crate::adapter::Adapter;
 use crate::fence::native::FenceOnAdapter;
+use crate::miniport::Miniport;
+use crate::recovery::Tdr;
 use crate::rules::fence::NF_LOST;
+use crate::vidsch::VidSch;
 
 /// A fence that is waited for, at one look.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +31,7 @@ impl Waited {
         self.value >= self.least && !self.always
     }
 
-    fn judge_lost(&self, adapter: &Adapter) {
+    fn judge_lost(&self, adapter: &Miniport) {
         adapter.rules().check(&NF_LOST, false, || {
             let Self { handle, least, value, .. } = self;
             format!("fence {handle:#x} is {value:#x}, {least:#x} is waited for, and no interrupt came")
@@ -38,23 +40,23 @@ impl Waited {
 }
 
 /// The adapter's fences that are waited for.
-fn waited(adapter: &Adapter) -> Vec<Waited> {
+fn waited(adapter: &Miniport) -> Vec<Waited> {
     let waits = |on: &Arc<FenceOnAdapter>| {
         let fence = on.fence()?;
         let (least, value, always) = (fence.waiters().least()?, fence.value(), fence.is_always_signaled());
         Some(Waited { handle: on.handle(), least, value, always })
     };
-    adapter.native_fences().iter().filter_map(waits).collect()
+    FenceOnAdapter::all_of(adapter).iter().filter_map(waits).collect()
 }
 
 /// Judges that no fence is overdue for `delay`: such a fence was signalled without an interrupt. `at` is told when to
 /// look again.
-pub(super) fn audit(adapter: &Arc<Adapter>, now: Ticks, delay: Ticks, at: &mut impl FnMut(Ticks)) {
+pub(super) fn audit(adapter: &Arc<Miniport>, now: Ticks, delay: Ticks, at: &mut impl FnMut(Ticks)) {
     let waited = waited(adapter);
     if !waited.is_empty() {
         at(now + delay);
     }
-    let known = std::mem::take(&mut *adapter.tdr.lost.lock());
+    let known = std::mem::take(&mut *Tdr::of(adapter).lost.lock());
     let mut candidates = Vec::new();
     for fence in waited.iter().filter(|fence| fence.is_overdue()) {
         let since = known.iter().find(|(known, _)| *known == fence.handle).map_or(now, |(_, since)| *since);
@@ -68,15 +70,15 @@ pub(super) fn audit(adapter: &Arc<Adapter>, now: Ticks, delay: Ticks, at: &mut i
     if !waited.is_empty() {
         adapter.rules().count(&NF_LOST);
     }
-    *adapter.tdr.lost.lock() = candidates;
-    adapter.tdr.last_audit.store(now, Ordering::Relaxed);
+    *Tdr::of(adapter).lost.lock() = candidates;
+    Tdr::of(adapter).last_audit.store(now, Ordering::Relaxed);
 }
 
 /// Waits until the driver has told of every fence that is overdue now, TdrDelay at most; what a reset keeps from being
 /// heard has its time behind that.
 ///
 /// IRQL: PASSIVE_LEVEL.
-pub(crate) fn judge_at_end(adapter: &Adapter) {
+pub(crate) fn judge_at_end(adapter: &Miniport) {
     let kernel = adapter.kernel();
     let delay = adapter.personality().tdr.delay;
     let overdue = || waited(adapter).into_iter().filter(Waited::is_overdue);
@@ -97,7 +99,7 @@ pub(crate) fn judge_at_end(adapter: &Adapter) {
 }
 
 /// Returns whether a reset is under way, in which what a node says of fences is not heard.
-fn is_unheard(adapter: &Adapter) -> bool {
-    let nodes = adapter.scheduler.nodes();
-    nodes.iter().any(|node| node.packet.is_ignored() || adapter.tdr.is_resetting(node.ordinal))
+fn is_unheard(adapter: &Miniport) -> bool {
+    let nodes = VidSch::of(adapter).nodes();
+    nodes.iter().any(|node| node.packet.is_ignored() || Tdr::of(adapter).is_resetting(node.ordinal))
 }

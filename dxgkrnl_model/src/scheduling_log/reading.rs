@@ -11,10 +11,10 @@ use wddm_abi::{
 };
 
 use super::{KEPT, SchedulingRecord, State};
-use crate::adapter::Adapter;
 use crate::memory::Manager;
 use crate::memory::pages::Block;
 use crate::memory::va::{PAGE, Protection};
+use crate::miniport::Miniport;
 use crate::rules::scheduling::{SLOG_CHANGE, SLOG_ENTRY, SLOG_HEADER, SLOG_TIME};
 
 /// Byte offset of the first entry.
@@ -39,7 +39,7 @@ pub(super) struct Buffer {
 
 impl Buffer {
     /// Memory for `entries`, mapped for the GPU. On the paging worker.
-    pub(super) fn make(adapter: &Arc<Adapter>, manager: &Arc<Manager>, entries: u32) -> Option<Self> {
+    pub(super) fn make(adapter: &Arc<Miniport>, manager: &Arc<Manager>, entries: u32) -> Option<Self> {
         let bytes = ENTRIES + entries as usize * ENTRY;
         let block = manager.pool.allocate_block(bytes.div_ceil(nt_model::PAGE_SIZE))?;
         for word in (0..block.bytes()).step_by(8) {
@@ -140,7 +140,7 @@ pub(super) struct Verdict {
 }
 
 impl Verdict {
-    pub(super) fn judge(self, adapter: &Adapter) {
+    pub(super) fn judge(self, adapter: &Miniport) {
         let (rules, node) = (adapter.rules(), self.node);
         if self.read {
             rules.check(&SLOG_HEADER, self.unsound.is_none(), || {

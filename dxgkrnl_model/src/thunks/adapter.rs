@@ -10,12 +10,15 @@ use wddm_abi::{
 };
 
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
-use crate::adapter::Adapter;
 use crate::adapter::query::Buffer;
 use crate::ddi::{self, call_ddi};
+use crate::features::Features;
 use crate::handle::HandleType;
+use crate::miniport::Miniport;
 use crate::process::{ProcessAdapter, UserObject};
+use crate::recovery::Tdr;
 use crate::rules::paging::ESCAPE_STATUS;
+use crate::vidsch::VidSch;
 
 /// Most bytes of private data that a query or escape may have.
 pub(super) const PRIVATE_LIMIT: usize = 1 << 20;
@@ -44,7 +47,7 @@ fn enumerate(
     call: &Call,
     room: u32,
     array: *mut D3DKMT_ADAPTERINFO,
-    compute_only: impl Fn(&Adapter) -> bool,
+    compute_only: impl Fn(&Miniport) -> bool,
 ) -> Result<u32, NTSTATUS> {
     let mut adapters = call.shared.adapters();
     adapters
@@ -87,13 +90,13 @@ thunks! {
     table THUNKS;
 
     fn D3DKMTEnumAdapters2(call, record: D3DKMT_ENUMADAPTERS2) {
-        let compute_only = |adapter: &Adapter| adapter.personality().lists_compute_only;
+        let compute_only = |adapter: &Miniport| adapter.personality().lists_compute_only;
         record.NumAdapters = enumerate(call, record.NumAdapters, record.pAdapters, compute_only)?;
         DONE
     }
 
     fn D3DKMTEnumAdapters3(call, record: D3DKMT_ENUMADAPTERS3) {
-        let compute_only = |_: &Adapter| record.Filter.IncludeComputeOnly();
+        let compute_only = |_: &Miniport| record.Filter.IncludeComputeOnly();
         record.NumAdapters = enumerate(call, record.NumAdapters, record.pAdapters, compute_only)?;
         DONE
     }
@@ -126,7 +129,7 @@ thunks! {
 
     fn D3DKMTIsFeatureEnabled(call, record: D3DKMT_ISFEATUREENABLED) {
         let part = adapter(call, record.hAdapter)?;
-        record.Result = part.adapter().feature(record.FeatureId).result();
+        record.Result = Features::of(part.adapter()).query(part.adapter(), record.FeatureId).result();
         DONE
     }
 
@@ -163,14 +166,14 @@ fn control_recovery(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
         }
         Control::D3DKMT_TDRDBGCTRLTYPE_ENGINETDR => {
             let node = data.NodeOrdinal();
-            if size != size_of::<D3DKMT_TDRDBGCTRL_ESCAPE>() || adapter.scheduler.node(node).is_none() {
+            if size != size_of::<D3DKMT_TDRDBGCTRL_ESCAPE>() || VidSch::of(adapter).node(node).is_none() {
                 return Err(INVALID);
             }
             crate::recovery::force(adapter, Some(node));
             DONE
         }
         Control::D3DKMT_TDRDBGCTRLTYPE_UNCONDITIONAL => {
-            adapter.tdr.ignore_limits();
+            Tdr::of(adapter).ignore_limits();
             DONE
         }
         Control::D3DKMT_TDRDBGCTRLTYPE_DISABLEBREAK | Control::D3DKMT_TDRDBGCTRLTYPE_ENABLEBREAK => DONE,

@@ -19,6 +19,7 @@ use crate::hw_context::{HwContext, Way};
 use crate::hw_queue::end_of_wait;
 use crate::personality::HwContexts;
 use crate::process::UserObject;
+use crate::vidsch::VidSch;
 use crate::vidsch::command::{Command, Submission};
 
 /// Most bytes of private data.
@@ -151,7 +152,7 @@ thunks! {
             let make = || Context::create(&device, node, affinity, &mut private, flags);
             let context = made(adapter, node, bare, make)?;
             context.commands().set_null_rendering(record.Flags.NullRendering());
-            device.adapter().scheduler.add_context(&context);
+            VidSch::of(device.adapter()).add_context(&context);
             UserObject::Context(context)
         };
         record.hContext = call.insert(object)?;
@@ -192,7 +193,7 @@ thunks! {
             if !context.commands().push(Command::Submit(submission)) {
                 return Err(ntstatus::STATUS_DEVICE_REMOVED);
             }
-            context.device().adapter().scheduler.kick(context.device().adapter());
+            VidSch::of(context.device().adapter()).kick(context.device().adapter());
         }
         DONE
     }

@@ -12,13 +12,13 @@ use wddm_abi::{
 
 use super::device::{device, private};
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
-use crate::adapter::Adapter;
 use crate::device::Device;
 use crate::handle::HandleType;
 use crate::memory::allocation::{self, OpenAllocation, Request, standard};
 use crate::memory::companion;
 use crate::memory::paging_queue::{self, MapRequest, PagingQueue};
 use crate::memory::va::{PAGE, Protection, Wanted};
+use crate::miniport::Miniport;
 use crate::personality::Residency;
 use crate::process::UserObject;
 
@@ -55,7 +55,7 @@ pub(super) fn protection(raw: &D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE) -> Resul
 }
 
 /// Chosen: where the GPU uses the CPU's addresses, there are no others to map or reserve.
-pub(super) fn has_gpu_addresses(adapter: &Adapter) -> Result<(), NTSTATUS> {
+pub(super) fn has_gpu_addresses(adapter: &Miniport) -> Result<(), NTSTATUS> {
     if adapter.known_caps().is_io_mmu() { Err(ntstatus::STATUS_NOT_SUPPORTED) } else { Ok(()) }
 }
 

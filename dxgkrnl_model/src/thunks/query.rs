@@ -12,9 +12,11 @@ use wddm_abi::{
 
 use super::adapter::{PRIVATE_LIMIT, adapter};
 use super::{Call, DONE, INVALID, Outcome, capture};
+use crate::adapter::Place;
 use crate::adapter::caps::Caps;
 use crate::adapter::query::{Buffer, Query};
-use crate::adapter::{Adapter, Place};
+use crate::features::Features;
+use crate::miniport::Miniport;
 use crate::process::ProcessAdapter;
 
 /// Answers a query.
@@ -132,9 +134,10 @@ fn private(part: &ProcessAdapter, address: usize, size: usize) -> Outcome {
 ///
 /// Source: DDI pages D3DKMT_WDDM_1_3_CAPS to D3DKMT_WDDM_3_1_CAPS: the graphics kernel knows them from the start of the
 /// driver. Chosen: what is about displays is 0.
-fn wddm_caps(adapter: &Adapter, caps: &Caps, kind: KMTQUERYADAPTERINFOTYPE) -> u32 {
+fn wddm_caps(adapter: &Miniport, caps: &Caps, kind: KMTQUERYADAPTERINFOTYPE) -> u32 {
     use KMTQUERYADAPTERINFOTYPE as Type;
-    let scheduled = adapter.feature(DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH).enabled && caps.has_hardware_scheduling();
+    let scheduled = Features::of(adapter).query(adapter, DXGK_FEATURE_ID::DXGK_FEATURE_HWSCH).enabled
+        && caps.has_hardware_scheduling();
     let memory = caps.driver.MemoryManagementCaps;
     match kind {
         Type::KMTQAITYPE_WDDM_1_3_CAPS | Type::KMTQAITYPE_WDDM_1_3_CAPS_RENDER => {

@@ -11,14 +11,15 @@ use wddm_abi::{
 use super::device::{device, node_of, private, submission};
 use super::testing::{made, refuses_tests};
 use super::{Call, DONE, INVALID, capture, thunks};
-use crate::adapter::Adapter;
 use crate::doorbell::{Doorbell, PRIVATE_MAX, Request};
 use crate::handle::HandleType;
 use crate::hw_context::{HwContext, Way};
 use crate::hw_queue::{self, HwQueue, end_of_wait};
 use crate::memory::allocation::OpenAllocation;
+use crate::miniport::Miniport;
 use crate::personality::HwContexts;
 use crate::process::UserObject;
+use crate::vidsch::VidSch;
 use crate::vidsch::command::Command;
 
 /// Checks that this Windows has `D3DKMTCreateHwContext` and `D3DKMTDestroyHwContext`.
@@ -35,7 +36,7 @@ fn has_pair(call: &Call) -> Result<(), NTSTATUS> {
 
 /// Waits for the work of queues that are destroyed, of a device that is not. What is given up is taken off its engine
 /// as it is destroyed.
-fn drain(adapter: &Adapter, queues: Vec<Arc<HwQueue>>) {
+fn drain(adapter: &Miniport, queues: Vec<Arc<HwQueue>>) {
     hw_queue::drain(adapter.kernel(), queues, end_of_wait(adapter));
 }
 
@@ -135,7 +136,7 @@ thunks! {
         if !queue.commands().push(Command::Submit(submission)) {
             return Err(ntstatus::STATUS_DEVICE_REMOVED);
         }
-        queue.adapter().scheduler.kick(queue.adapter());
+        VidSch::of(queue.adapter()).kick(queue.adapter());
         DONE
     }
 

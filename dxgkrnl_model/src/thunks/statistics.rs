@@ -18,9 +18,11 @@ use wddm_abi::{
 };
 
 use super::{Call, DONE, INVALID, Outcome, thunks};
+use crate::adapter::Place;
 use crate::adapter::caps::Segment;
-use crate::adapter::{Adapter, Place};
+use crate::miniport::Miniport;
 use crate::process::{OtherProcess, ProcessInner};
+use crate::recovery::Tdr;
 use crate::statistics::{self, SegmentUse, Use};
 
 /// What GetCurrentProcess returns.
@@ -40,7 +42,7 @@ fn named(call: &Call, handle: HANDLE) -> Result<Arc<ProcessInner>, NTSTATUS> {
 }
 
 /// Bytes of the segments of a group: the adapter's own memory, or the system's.
-fn size_of_group(adapter: &Adapter, shared: bool) -> u64 {
+fn size_of_group(adapter: &Miniport, shared: bool) -> u64 {
     let caps = adapter.known_caps();
     caps.segments.iter().filter(|segment| segment.is_aperture() == shared).map(Segment::size).sum()
 }
@@ -137,7 +139,8 @@ fn query(call: &Call, record: &mut D3DKMT_QUERYSTATISTICS) -> Outcome {
         Type::D3DKMT_QUERYSTATISTICS_ADAPTER => {
             let answer = result.AdapterInformation_mut();
             (answer.NbSegments, answer.NodeCount, answer.VidPnSourceCount) = counts;
-            let resets = [&adapter.tdr.engine_resets, &adapter.tdr.adapter_resets].map(|it| it.load(Ordering::Relaxed));
+            let resets = [&Tdr::of(&adapter).engine_resets, &Tdr::of(&adapter).adapter_resets]
+                .map(|it| it.load(Ordering::Relaxed));
             // CAST: so many resets.
             answer.TdrDetectedCount = resets.iter().sum::<u64>() as u32;
         }

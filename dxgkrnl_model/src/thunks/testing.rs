@@ -15,8 +15,9 @@ use wddm_abi::{
 };
 
 use super::{Call, INVALID, Outcome, capture};
-use crate::adapter::Adapter;
+use crate::features::Features;
 use crate::features::testing::{MOST_BYTES, MOST_PRIVATE, Order};
+use crate::miniport::Miniport;
 use crate::personality::Build;
 use crate::rules::testing::TESTING_CONTEXT;
 
@@ -24,8 +25,8 @@ use crate::rules::testing::TESTING_CONTEXT;
 /// not enabled on the adapter.
 ///
 /// Source: article kernel-mode-testing, "Testing availability".
-pub(super) fn refuses_tests(adapter: &Adapter, asked: bool) -> bool {
-    asked && !adapter.feature(DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING).enabled
+pub(super) fn refuses_tests(adapter: &Miniport, asked: bool) -> bool {
+    asked && !Features::of(adapter).query(adapter, DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING).enabled
 }
 
 /// Makes a context or a queue and, where it is for tests and has no private data (`bare`), judges that the driver does
@@ -34,7 +35,7 @@ pub(super) fn refuses_tests(adapter: &Adapter, asked: bool) -> bool {
 /// # Errors
 /// Those of `make`.
 pub(super) fn made<T>(
-    adapter: &Adapter,
+    adapter: &Miniport,
     node: u32,
     bare: bool,
     make: impl FnOnce() -> Result<T, NTSTATUS>,
@@ -84,7 +85,7 @@ pub(super) fn escape(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
     let given = |pointer: *mut core::ffi::c_void, size| (!pointer.is_null()).then_some(size);
     let buffer = given(wanted.pDmaBuffer, room.0);
     let private = given(wanted.pDmaBufferPrivateData, room.1);
-    let built = adapter.features.build_test(adapter, &order, buffer, private)?;
+    let built = Features::of(adapter).build_test(adapter, &order, buffer, private)?;
     let is_overflow = built.status == ntstatus::STATUS_BUFFER_OVERFLOW;
     if !built.status.is_success() && !is_overflow {
         return Err(built.status);

@@ -22,6 +22,7 @@ use crate::device::Device;
 use crate::fence::AnyFence;
 use crate::memory::companion::{self, Change, Update};
 use crate::memory::va::{PAGE, Protection, Use};
+use crate::vidsch::VidSch;
 use crate::vidsch::command::Command;
 
 /// Most operations of one call. Chosen.
@@ -185,7 +186,7 @@ thunks! {
                 return Err(ntstatus::STATUS_DEVICE_REMOVED);
             }
         }
-        device.adapter().scheduler.kick(device.adapter());
+        VidSch::of(device.adapter()).kick(device.adapter());
         DONE
     }
 }

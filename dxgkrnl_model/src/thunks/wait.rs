@@ -20,6 +20,7 @@ use crate::fence::{AnyFence, Target, Wait, cancel, wait_for};
 use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
 use crate::sync::Signal;
+use crate::vidsch::VidSch;
 use crate::vidsch::command::{Command, Commands};
 
 /// Most fences in one call. Source: macros D3DDDI_MAX_OBJECT_WAITED_ON and D3DDDI_MAX_OBJECT_SIGNALED.
@@ -167,7 +168,7 @@ fn push(owners: &[Owner], command: &Command) -> Outcome {
         if !owner.commands().push(command.clone()) {
             return Err(ntstatus::STATUS_DEVICE_REMOVED);
         }
-        owner.device().adapter().scheduler.kick(owner.device().adapter());
+        VidSch::of(owner.device().adapter()).kick(owner.device().adapter());
     }
     DONE
 }

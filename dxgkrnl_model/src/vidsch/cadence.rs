@@ -19,9 +19,10 @@ use nt_model::sched::Ticks;
 
 use super::packet::{Load, Packet};
 use super::{Node, VidSch};
-use crate::adapter::Adapter;
 use crate::context::Context;
+use crate::miniport::Miniport;
 use crate::personality::{Departure, Preemption};
+use crate::power::Power;
 use crate::priority::Standing;
 
 /// Buffers, or slices, of which contexts that are outranked have one.
@@ -130,7 +131,7 @@ impl VidSch {
     /// Preempts nodes on which a context had its slice, or on which paging waits. When to look again.
     ///
     /// IRQL: PASSIVE_LEVEL; on the worker.
-    pub(super) fn keep_cadence(&self, adapter: &Arc<Adapter>) -> Option<Ticks> {
+    pub(super) fn keep_cadence(&self, adapter: &Arc<Miniport>) -> Option<Ticks> {
         let settings = adapter.personality().preemption;
         if !settings.in_ordinary_use {
             return None;
@@ -139,7 +140,7 @@ impl VidSch {
         packets.filter_map(|node| self.keep_cadence_of(adapter, &node, &settings)).min()
     }
 
-    fn keep_cadence_of(&self, adapter: &Arc<Adapter>, node: &Node, settings: &Preemption) -> Option<Ticks> {
+    fn keep_cadence_of(&self, adapter: &Arc<Miniport>, node: &Node, settings: &Preemption) -> Option<Ticks> {
         let now = adapter.kernel().now();
         let oldest = node.packet.oldest().filter(|_| node.packet.preempting_since().is_none());
         let Some(contender) = oldest.and_then(|oldest| self.contender(node, &oldest)) else {
@@ -170,7 +171,7 @@ impl VidSch {
     /// use. A context that is outranked has its share.
     ///
     /// IRQL: PASSIVE_LEVEL; on the worker.
-    pub(crate) fn preempt_late(&self, adapter: &Arc<Adapter>, node: &Node) {
+    pub(crate) fn preempt_late(&self, adapter: &Arc<Miniport>, node: &Node) {
         let contender = node.packet.oldest().and_then(|oldest| self.contender(node, &oldest));
         let contender = contender.filter(|_| !adapter.personality().departs(Departure::PreemptsForNobody));
         {
@@ -259,7 +260,7 @@ impl VidSch {
     /// long as there is room.
     ///
     /// IRQL: PASSIVE_LEVEL; on the worker.
-    pub(super) fn pump_packets(&self, adapter: &Arc<Adapter>, node: &Node) {
+    pub(super) fn pump_packets(&self, adapter: &Arc<Miniport>, node: &Node) {
         let limit = (adapter.personality().preemption.in_flight as usize).min(adapter.known_caps().packet_cap());
         if adapter.personality().departs(Departure::NewBeforePaging) {
             self.pump_contexts(adapter, node, limit);
@@ -277,9 +278,9 @@ impl VidSch {
     }
 
     /// A buffer of each context in turn, as long as there is room.
-    fn pump_contexts(&self, adapter: &Arc<Adapter>, node: &Node, limit: usize) {
+    fn pump_contexts(&self, adapter: &Arc<Miniport>, node: &Node, limit: usize) {
         let waits = || !adapter.personality().departs(Departure::NewBeforePaging) && self.has_paging(node.ordinal);
-        let has_room = || !waits() && !adapter.power.sleep.rests() && node.packet.has_room(limit);
+        let has_room = || !waits() && !Power::of(adapter).sleep.rests() && node.packet.has_room(limit);
         loop {
             let mut submitted = false;
             for context in self.in_turn(node, None) {

@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use nt_model::Machine;
 use nt_model::sched::Ticks;
 
-use crate::adapter::Adapter;
 use crate::fence::{AnyFence, Target, Wait, cancel, wait_for};
 use crate::memory::companion::Update;
+use crate::miniport::Miniport;
 use crate::sync::{Lock, Rank, Signal};
 
 /// A buffer of user mode.
@@ -224,7 +224,7 @@ impl Commands {
     /// IRQL: PASSIVE_LEVEL; one thread at a time per owner.
     pub(crate) fn pump(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         can_submit: impl Fn() -> bool,
         mut submit: impl FnMut(Submission),
         mut update: impl FnMut(Update),

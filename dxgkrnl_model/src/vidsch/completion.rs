@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use nt_model::Machine;
 
-use crate::adapter::Adapter;
+use crate::miniport::Miniport;
+use crate::recovery::Tdr;
 use crate::rules::paging::PAGING_END;
 use crate::sync::Signal;
+use crate::vidsch::VidSch;
 
 /// The end of a paging buffer, which a thread may wait for.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ impl Completion {
     /// Waits for the end of a paging buffer. True: done.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn wait(&self, adapter: &Adapter) -> bool {
+    pub(crate) fn wait(&self, adapter: &Miniport) -> bool {
         let look = || match self.state.load(Ordering::Acquire) {
             0 => None,
             state => Some(state),
@@ -52,13 +54,13 @@ impl Completion {
 /// stopped.
 ///
 /// IRQL: PASSIVE_LEVEL.
-pub(super) fn owed<R>(adapter: &Adapter, signal: &Signal, mut look: impl FnMut() -> Option<R>) -> Option<R> {
+pub(super) fn owed<R>(adapter: &Miniport, signal: &Signal, mut look: impl FnMut() -> Option<R>) -> Option<R> {
     let kernel = adapter.kernel();
     let settings = adapter.personality().tdr;
     // Only a time through which nothing would have reset the engine counts.
-    let mut was_watched = adapter.tdr.watches(adapter);
+    let mut was_watched = Tdr::of(adapter).watches(adapter);
     loop {
-        let limit = match adapter.tdr.paging_lost.load(Ordering::Acquire) && !was_watched {
+        let limit = match Tdr::of(adapter).paging_lost.load(Ordering::Acquire) && !was_watched {
             true => 0,
             false => 5 * settings.delay + settings.ddi_delay,
         };
@@ -66,11 +68,11 @@ pub(super) fn owed<R>(adapter: &Adapter, signal: &Signal, mut look: impl FnMut()
         if ended.is_some() || adapter.rules().is_stopped() {
             return ended;
         }
-        let is_watched = adapter.tdr.watches(adapter);
+        let is_watched = Tdr::of(adapter).watches(adapter);
         if !is_watched && !was_watched {
-            adapter.tdr.paging_lost.store(true, Ordering::Release);
+            Tdr::of(adapter).paging_lost.store(true, Ordering::Release);
             adapter.rules().check(&PAGING_END, false, || "a paging buffer does not end".to_owned());
-            adapter.scheduler.give_up_paging(adapter);
+            VidSch::of(adapter).give_up_paging(adapter);
             return None;
         }
         was_watched = is_watched;

@@ -3,20 +3,24 @@
 
 use std::sync::Arc;
 
-use crate::adapter::Adapter;
 use crate::device::DeviceState;
 use crate::fence::monitored::scan;
 use crate::fence::native::NativeFence;
 use crate::interrupt::{NodeList, Notice, Signaled};
+use crate::miniport::Miniport;
 use crate::personality::Departure;
+use crate::power::Power;
+use crate::recovery::Tdr;
 use crate::recovery::steps::Reason;
+use crate::scheduling_log::SchedulingLogSet;
 use crate::vidsch::Node;
+use crate::vidsch::VidSch;
 use crate::vidsch::packet::{Load, Packet};
 
 /// Works off one node's notifications in the order in which they came.
 ///
 /// IRQL: DISPATCH_LEVEL.
-pub(crate) fn work_off(adapter: &Arc<Adapter>, node: usize, list: NodeList) {
+pub(crate) fn work_off(adapter: &Arc<Miniport>, node: usize, list: NodeList) {
     for notice in list.notices {
         work_off_one(adapter, node, notice);
     }
@@ -26,20 +30,20 @@ pub(crate) fn work_off(adapter: &Arc<Adapter>, node: usize, list: NodeList) {
     if list.scan_monitored {
         scan::signaled(adapter);
     }
-    if let Some(node) = u32::try_from(node).ok().and_then(|node| adapter.scheduler.node(node)) {
+    if let Some(node) = u32::try_from(node).ok().and_then(|node| VidSch::of(adapter).node(node)) {
         node.packet.changed.notify(adapter.kernel());
     }
-    adapter.scheduler.kick(adapter);
+    VidSch::of(adapter).kick(adapter);
 }
 
-fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
+fn work_off_one(adapter: &Arc<Miniport>, node: usize, notice: Notice) {
     let kernel = adapter.kernel();
     match notice {
         Notice::Completed(packets) => end(adapter, &packets),
         Notice::Preempted { done, back } => {
             end(adapter, &done);
             give_back(adapter, back, true);
-            if let Some(node) = u32::try_from(node).ok().and_then(|node| adapter.scheduler.node(node)) {
+            if let Some(node) = u32::try_from(node).ok().and_then(|node| VidSch::of(adapter).node(node)) {
                 node.packet.given_back();
             }
         }
@@ -85,9 +89,9 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
         Notice::Suspended { context, fence } => context.acknowledged(fence),
         // CAST: a node's number.
         Notice::ResetWanted(reason) => want_reset(adapter, node as u32, reason),
-        Notice::EngineState(state) => adapter.power.engine_state(adapter, node, state),
+        Notice::EngineState(state) => Power::of(adapter).engine_state(adapter, node, state),
         // CAST: a node's number.
-        Notice::SchedulingLog => adapter.scheduling_logs.read(adapter, node as u32),
+        Notice::SchedulingLog => SchedulingLogSet::of(adapter).read(adapter, node as u32),
     }
 }
 
@@ -97,26 +101,26 @@ fn work_off_one(adapter: &Arc<Adapter>, node: usize, notice: Notice) {
 /// Chosen: no page says what the OS does with a notice that it has worked off before the reset of the engine is over.
 ///
 /// IRQL: DISPATCH_LEVEL.
-fn want_reset(adapter: &Arc<Adapter>, node: u32, reason: Reason) {
+fn want_reset(adapter: &Arc<Miniport>, node: u32, reason: Reason) {
     let of_fault = matches!(reason, Reason::Fault | Reason::UnknownFault | Reason::AdapterFault);
     if of_fault && adapter.personality().departs(Departure::IgnoresWishes) {
         return;
     }
-    let before = adapter.tdr.resets_for(node, reason);
-    let work = move |adapter: &Arc<Adapter>| {
+    let before = Tdr::of(adapter).resets_for(node, reason);
+    let work = move |adapter: &Arc<Miniport>| {
         let keeps = adapter.personality().departs(Departure::KeepsOldNotices);
-        if keeps || adapter.tdr.resets_for(node, reason) == before {
+        if keeps || Tdr::of(adapter).resets_for(node, reason) == before {
             crate::recovery::reset_wanted(adapter, node, reason);
         }
     };
-    adapter.scheduler.defer(adapter, Box::new(work));
+    VidSch::of(adapter).defer(adapter, Box::new(work));
 }
 
 /// Works off what one node's notifications say of packets, which the node does not have any more, and of fences, whose
 /// values a reset does not undo, and drops everything else.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn end_packets(adapter: &Arc<Adapter>, node: usize, list: NodeList) {
+pub(crate) fn end_packets(adapter: &Arc<Miniport>, node: usize, list: NodeList) {
     for notice in list.notices {
         let of_packets = matches!(notice, Notice::Completed(_) | Notice::Preempted { .. } | Notice::Faulted { .. });
         if of_packets || matches!(notice, Notice::Native { .. } | Notice::Monitored) {
@@ -134,7 +138,7 @@ pub(crate) fn end_packets(adapter: &Arc<Adapter>, node: usize, list: NodeList) {
 /// Looks at the fences of which the node's interrupts told while they were ignored.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn hear(adapter: &Adapter, node: &Node) {
+pub(crate) fn hear(adapter: &Miniport, node: &Node) {
     if node.packet.take_unheard() {
         crate::fence::update::scan_native(adapter);
         scan::signaled(adapter);
@@ -144,7 +148,7 @@ pub(crate) fn hear(adapter: &Adapter, node: &Node) {
 /// Buffers are done, and monitored fences that they may have signalled are looked at.
 ///
 /// IRQL: DISPATCH_LEVEL.
-fn end(adapter: &Adapter, packets: &[Packet]) {
+fn end(adapter: &Miniport, packets: &[Packet]) {
     for packet in packets {
         packet.end(adapter.kernel(), true);
     }
@@ -174,7 +178,7 @@ fn swap_places(packets: &mut [Packet]) {
 /// Paging buffers keep their ids.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn give_back(adapter: &Arc<Adapter>, packets: Vec<Packet>, preempted: bool) {
+pub(crate) fn give_back(adapter: &Arc<Miniport>, packets: Vec<Packet>, preempted: bool) {
     let mut packets = packets;
     if adapter.personality().departs(Departure::ReversesPaging) {
         swap_places(&mut packets);
@@ -185,7 +189,7 @@ pub(crate) fn give_back(adapter: &Arc<Adapter>, packets: Vec<Packet>, preempted:
             Load::Paging(mut buffer) => {
                 buffer.id = Some(packet.id);
                 buffer.again |= preempted;
-                adapter.scheduler.return_paging(buffer);
+                VidSch::of(adapter).return_paging(buffer);
             }
             Load::Command(mut submission) => {
                 submission.again |= preempted;

@@ -25,8 +25,9 @@ pub(crate) use ids::is_before;
 use super::command::Submission;
 use super::completion::Completion;
 use super::journal::{Journal, PacketEvent, Preemptions};
-use crate::adapter::{Adapter, Place};
+use crate::adapter::Place;
 use crate::context::Context;
+use crate::miniport::Miniport;
 use crate::personality::{Departure, Submitted};
 use crate::sync::{Lock, Rank, Signal};
 
@@ -403,7 +404,7 @@ impl PacketNode {
     /// Ends a reset in which the interrupts of the engine were ignored, in which `aborted` was the last fence that was
     /// lost: it and those before it do not come back, the rest does. `None`: everything is lost. Behind that, see
     /// [`given_back`](Self::given_back).
-    pub(crate) fn thaw(&self, adapter: &Adapter, aborted: Option<u32>) -> (Vec<Packet>, Vec<Packet>) {
+    pub(crate) fn thaw(&self, adapter: &Miniport, aborted: Option<u32>) -> (Vec<Packet>, Vec<Packet>) {
         let departs = |how| adapter.personality().departs(how);
         let mut state = self.state.lock();
         (state.frozen, state.giving_back) = (false, true);

@@ -3,13 +3,14 @@
 use wddm_abi::DXGK_FEATURE_ID;
 
 use super::Verdict;
-use crate::adapter::Adapter;
 use crate::adapter::caps::{Caps, Segment};
+use crate::features::Features;
+use crate::miniport::Miniport;
 use crate::rules::caps::{CAPS_INTERNAL_RANGE, CAPS_PHYSICAL_FLAGS, SEGMENT_APERTURE};
 use crate::rules::start::FEATURE_OS_CAPS;
 
 /// Verdicts that do not end the start.
-pub(super) fn judge(adapter: &Adapter, caps: &Caps) -> Vec<Verdict> {
+pub(super) fn judge(adapter: &Miniport, caps: &Caps) -> Vec<Verdict> {
     let mut verdicts = vec![judge_range(caps)];
     if caps.is_gpu_mmu() {
         let apertures = caps.segments.iter().filter(|segment: &&Segment| segment.is_aperture()).count();
@@ -22,7 +23,7 @@ pub(super) fn judge(adapter: &Adapter, caps: &Caps) -> Vec<Verdict> {
         verdicts.push((&CAPS_PHYSICAL_FLAGS, said == known, text));
     }
     // A driver that was told by the older callback has no such interface to ask for.
-    let was_told = adapter.features.told(DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE).is_some();
+    let was_told = Features::of(adapter).told(DXGK_FEATURE_ID::DXGK_FEATURE_NATIVE_FENCE).is_some();
     if caps.has_native_fences() && was_told {
         let asked = adapter.callback_calls().contains_key("DXGKCB_QUERYFEATUREINTERFACE");
         verdicts.push((&FEATURE_OS_CAPS, asked, "QueryFeatureInterface was never called".to_owned()));

@@ -16,15 +16,15 @@
 use std::sync::Arc;
 
 use super::FenceState;
-use crate::adapter::Adapter;
+use crate::miniport::Miniport;
 use crate::process::ProcessAdapter;
 
 /// The adapter's driver reported that a monitored fence was signalled.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn signaled(adapter: &Adapter) {
+pub(crate) fn signaled(adapter: &Miniport) {
     adapter.shared().counters.monitored_scan();
-    for fence in adapter.monitored_fences() {
+    for fence in FenceState::all_of(adapter) {
         fence.looked_at(adapter.kernel());
     }
 }
@@ -32,10 +32,10 @@ pub(crate) fn signaled(adapter: &Adapter) {
 /// A buffer of a process is done.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn completed(adapter: &Adapter, process: &ProcessAdapter) {
+pub(crate) fn completed(adapter: &Miniport, process: &ProcessAdapter) {
     let mut fences: Vec<Arc<FenceState>> = Vec::new();
     if process.is_system() {
-        fences.extend(adapter.monitored_fences().into_iter().filter(|fence| fence.is_paging()));
+        fences.extend(FenceState::all_of(adapter).into_iter().filter(|fence| fence.is_paging()));
     } else {
         for device in process.devices() {
             let open = device.monitored_fences().into_iter().filter(|open| open.may_be_signaled_by_gpu());

@@ -6,6 +6,7 @@ use nt_model::{CacheType, Rights, UserMapping};
 use wddm_abi::{NTSTATUS, ntstatus};
 
 use crate::fence::place::ObjectPage;
+use crate::memory::VidMm;
 use crate::memory::page_table::Purpose;
 use crate::memory::pages::cache_of;
 use crate::memory::residency::status_of;
@@ -93,7 +94,7 @@ impl View {
 
     fn show_to_gpu(&mut self, part: &Arc<ProcessAdapter>, gpu: ForGpu<'_>) -> Result<(), NTSTATUS> {
         let adapter = part.adapter();
-        let manager = adapter.memory.manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
+        let manager = VidMm::of(adapter).manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
         let address = part.address_space().insert(gpu.wanted, Use::System).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         self.gpu = address;
         let content = gpu.content;
@@ -129,7 +130,7 @@ impl View {
             return;
         }
         let (this, gpu) = (part.clone(), self.gpu);
-        let Some(manager) = part.adapter().memory.manager() else { return };
+        let Some(manager) = VidMm::of(part.adapter()).manager() else { return };
         manager.run_on_worker(part.adapter(), move |adapter, manager| {
             let _ = this.set_entries(adapter, manager, gpu, 1, &Content::None, Purpose::default());
             this.address_space().with_ranges(|ranges| ranges.remove(gpu, 0));

@@ -7,15 +7,15 @@ use nt_model::Machine;
 use wddm_abi::{NTSTATUS, ntstatus};
 
 use super::{FenceOnAdapter, NativeFence, Request};
-use crate::adapter::Adapter;
 use crate::fence::monitored::FenceState;
 use crate::fence::storage::Slot;
+use crate::miniport::Miniport;
 
 impl NativeFence {
     /// A part on an adapter whose driver does not know the fence.
     ///
     /// Chosen: its private data are zeros; those of the opening go to `DxgkDdiOpenNativeFence`.
-    pub(super) fn make_part(self: &Arc<Self>, adapter: &Arc<Adapter>) -> Result<Arc<FenceOnAdapter>, NTSTATUS> {
+    pub(super) fn make_part(self: &Arc<Self>, adapter: &Arc<Miniport>) -> Result<Arc<FenceOnAdapter>, NTSTATUS> {
         // A cross-adapter fence is shared, and so in system memory.
         let page = self.slot.current_page().ok_or(ntstatus::STATUS_NOT_SUPPORTED)?;
         let slot = Slot::beside(adapter, page)?;
@@ -32,7 +32,7 @@ impl NativeFence {
     /// waits end. True: some have.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn signaled_on(kernel: &Machine, on: &Adapter, fences: &[Arc<Self>]) -> bool {
+    pub(crate) fn signaled_on(kernel: &Machine, on: &Miniport, fences: &[Arc<Self>]) -> bool {
         let cross: Vec<_> = fences.iter().filter(|fence| fence.cross_adapter).map(|fence| &**fence).collect();
         for fence in &cross {
             fence.all_know(fence.value());
@@ -48,7 +48,7 @@ impl NativeFence {
     /// end, too.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn looked_at_on(kernel: &Machine, on: &Adapter, fences: Vec<Arc<Self>>) -> bool {
+    pub(crate) fn looked_at_on(kernel: &Machine, on: &Miniport, fences: Vec<Arc<Self>>) -> bool {
         let is_news = |fence: &Arc<Self>| {
             let value = fence.value();
             let known = [&fence.told, &fence.telling].iter().any(|known| known.load(Ordering::SeqCst) == value);
@@ -104,7 +104,7 @@ impl NativeFence {
     /// # Errors
     /// As [`super::LocalFence::open`].
     pub(super) fn over(
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         twin: &Arc<FenceState>,
     ) -> Result<(Arc<Self>, Arc<FenceOnAdapter>), NTSTATUS> {
         let _making = twin.making.exclusive(adapter.kernel());

@@ -1,19 +1,54 @@
 //! What one driver knows of a fence.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use wddm_abi::{DXGKARG_CREATENATIVEFENCE, DXGKARG_DESTROYNATIVEFENCE, NTSTATUS};
 
 use super::{FenceOnAdapter, NativeFence, Request, judge_destroy, judge_handle};
-use crate::adapter::Adapter;
+use crate::alive::make_room;
 use crate::ddi::{self, call_ddi};
 use crate::fence::storage::Slot;
 use crate::handle::{DriverHandle, KernelHandle};
+use crate::miniport::Miniport;
 use crate::sync::{Lock, Rank, Signal};
 
+/// Native fences that a driver knows.
+#[derive(Debug)]
+struct NativeFences {
+    list: Lock<Vec<Weak<FenceOnAdapter>>>,
+    /// The driver's handle of the one that was destroyed last.
+    dead: AtomicUsize,
+}
+
+impl Default for NativeFences {
+    fn default() -> Self {
+        Self { list: Lock::new(Rank::Registry, Vec::new()), dead: AtomicUsize::new(0) }
+    }
+}
+
 impl FenceOnAdapter {
-    pub(crate) fn adapter(&self) -> &Arc<Adapter> {
+    /// Live native fences of an adapter.
+    pub(crate) fn all_of(adapter: &Miniport) -> Vec<Arc<Self>> {
+        let NativeFences { list, .. } = adapter.extension();
+        list.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// The driver's handle of the fence that it destroyed last, or 0.
+    pub(crate) fn dead_of(adapter: &Miniport) -> usize {
+        let NativeFences { dead, .. } = adapter.extension();
+        dead.load(Ordering::Relaxed)
+    }
+
+    /// Enters it among those of its adapter.
+    fn enter(self: &Arc<Self>) {
+        let NativeFences { list, .. } = self.adapter.extension();
+        let mut list = list.lock();
+        make_room(&mut list);
+        list.push(Arc::downgrade(self));
+    }
+
+    pub(crate) fn adapter(&self) -> &Arc<Miniport> {
         &self.adapter
     }
 
@@ -24,7 +59,7 @@ impl FenceOnAdapter {
 
     /// Whether the driver has not been told to destroy it.
     pub(crate) fn is_alive(&self) -> bool {
-        self.driver_handle() != 0
+        self.driver.is_alive()
     }
 
     /// `hGlobalNativeFence`, as the driver puts it into interrupt arrays.
@@ -60,7 +95,7 @@ impl FenceOnAdapter {
 
     /// Tells the driver of a fence; it is open once.
     pub(super) fn create(
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         fence: &Arc<NativeFence>,
         slot: &Slot,
         request: &mut Request,
@@ -96,7 +131,7 @@ impl FenceOnAdapter {
             quiet: Signal::new(),
         });
         on.handle.bind(&on);
-        adapter.add_native_fence(&on);
+        on.enter();
         Ok(on)
     }
 
@@ -143,7 +178,8 @@ impl FenceOnAdapter {
         let status = ddi::status(call_ddi!(self.adapter, DxgkDdiDestroyNativeFence(pointer)));
         // The driver may report it until the call has returned, not after.
         self.driver.clear();
-        self.adapter.note_dead_fence(driver);
+        let NativeFences { dead, .. } = self.adapter.extension();
+        dead.store(driver, Ordering::Relaxed);
         judge_destroy(&self.adapter, "DxgkDdiDestroyNativeFence", status);
     }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use wddm_abi::ntstatus;
 
 use super::{Buffer, Op, Pager};
-use crate::adapter::Adapter;
+use crate::miniport::Miniport;
 use crate::rules::paging::{PAGING_LOST, PAGING_STATUS};
+use crate::vidsch::VidSch;
 
 impl Pager {
     /// Keeps `buffer` for notices.
@@ -18,7 +19,7 @@ impl Pager {
     /// [`submit_notices`](Self::submit_notices).
     ///
     /// IRQL: PASSIVE_LEVEL; the calling thread alone is in the driver.
-    pub(crate) fn notice(&self, adapter: &Arc<Adapter>, ops: &[Op]) {
+    pub(crate) fn notice(&self, adapter: &Arc<Miniport>, ops: &[Op]) {
         let Some(mut buffer) = self.spare.lock().take() else { return };
         buffer.reset(self.size);
         for op in ops {
@@ -40,10 +41,10 @@ impl Pager {
     }
 
     /// Submits what the driver has written for notices, and waits for its end. On the paging worker.
-    pub(crate) fn submit_notices(&self, adapter: &Arc<Adapter>) {
+    pub(crate) fn submit_notices(&self, adapter: &Arc<Miniport>) {
         let Some(mut buffer) = self.spare.lock().take_if(|buffer| buffer.used != 0) else { return };
         let private = buffer.private.pointer().expose_provenance();
-        let completion = adapter.scheduler.submit_paging(
+        let completion = VidSch::of(adapter).submit_paging(
             adapter,
             None,
             (buffer.gpu, buffer.used),

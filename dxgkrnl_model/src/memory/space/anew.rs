@@ -8,12 +8,12 @@ use std::sync::Arc;
 use wddm_abi::DXGK_PAGETABLEUPDATEMODE;
 
 use super::{AddressSpace, Content, Source, entries};
-use crate::adapter::Adapter;
 use crate::memory::Manager;
 use crate::memory::page_table::{PageTables, Purpose, Update};
 use crate::memory::paging::{Op, Pager, PagingError};
 use crate::memory::residency::entries_of;
 use crate::memory::va::{PAGE, Use};
+use crate::miniport::Miniport;
 use crate::poison;
 use crate::rules::paging::PAGING_ANEW;
 
@@ -65,7 +65,7 @@ impl AddressSpace {
     /// worker. Nothing may run in the space.
     pub(crate) fn begin_anew(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
         process: usize,
     ) -> Result<(), PagingError> {
@@ -92,7 +92,7 @@ impl AddressSpace {
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn begin_anew_by_cpu(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
         process: usize,
     ) -> Result<(), PagingError> {
@@ -133,7 +133,7 @@ fn overwrite(manager: &Manager, tables: &PageTables) -> Vec<Seen> {
 }
 
 /// Judges that no entry was left as it was.
-fn judge(adapter: &Adapter, seen: &[Seen]) {
+fn judge(adapter: &Miniport, seen: &[Seen]) {
     let pattern = [poison::BYTE; 8];
     let left = |(address, bytes): &&Seen| {
         let bytes = crate::raw::bytes_at(*address, *bytes);

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use wddm_abi::ntstatus;
 
 use super::{AddressSpace, Owner, Source, root_size};
-use crate::adapter::Adapter;
 use crate::memory::Manager;
 use crate::memory::page_table::{TableMemory, TableSource};
 use crate::memory::paging::PagingError;
+use crate::miniport::Miniport;
 
 impl AddressSpace {
     /// Has a root that covers addresses up to `end`. On the paging worker.
@@ -25,7 +25,7 @@ impl AddressSpace {
     /// old root stays.
     pub(super) fn have_root(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
         process: usize,
         end: u64,

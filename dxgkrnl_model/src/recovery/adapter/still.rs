@@ -1,7 +1,8 @@
 //! Between the two functions of an adapter's reset the GPU writes nothing. The model looks at values of fences, which
 //! only the GPU could change then: the driver's other functions, by which the CPU would, are not called.
 
-use crate::adapter::Adapter;
+use crate::fence::native::FenceOnAdapter;
+use crate::miniport::Miniport;
 use crate::rules::tdr::TDR_WRITES;
 
 /// A GPU that was not stopped has so long to show: a millisecond.
@@ -11,8 +12,8 @@ const SETTLE: i64 = -10_000;
 type Value = (u64, u64);
 
 /// Values of native fences that no other adapter knows.
-pub(super) fn values(adapter: &Adapter) -> Vec<Value> {
-    let fences = adapter.native_fences();
+pub(super) fn values(adapter: &Miniport) -> Vec<Value> {
+    let fences = FenceOnAdapter::all_of(adapter);
     let known = fences.iter().filter_map(|on| Some((on.handle(), on.fence()?)));
     // Another adapter may signal what it knows as well.
     let own = known.filter(|(_, fence)| !fence.is_always_signaled() && !fence.is_cross_adapter());
@@ -22,7 +23,7 @@ pub(super) fn values(adapter: &Adapter) -> Vec<Value> {
 /// Judges that no value is another one than `before`.
 ///
 /// IRQL: PASSIVE_LEVEL.
-pub(super) fn judge(adapter: &Adapter, before: &[Value]) {
+pub(super) fn judge(adapter: &Miniport, before: &[Value]) {
     adapter.kernel().delay_execution(SETTLE);
     let now = values(adapter);
     let other = |(handle, old): &&Value| now.iter().any(|(fence, value)| fence == handle && value != old);

@@ -8,8 +8,9 @@ use wddm_abi::{
 
 use super::super::{INVALID, Outcome};
 use super::{give, taken};
+use crate::adapter::Place;
 use crate::adapter::caps::Caps;
-use crate::adapter::{Adapter, Place};
+use crate::miniport::Miniport;
 
 /// What the driver answers to the query of its own that this one becomes: the structure of user mode is the driver's
 /// behind the index of the physical adapter, and for an engine that of the node.
@@ -18,10 +19,10 @@ use crate::adapter::{Adapter, Place};
 /// D3DKMT_NODE_PERFDATA, D3DKMT_ADAPTER_PERFDATA, D3DKMT_ADAPTER_PERFDATACAPS, D3DKMT_GPUVERSION. Chosen, since no page
 /// says of an input: the driver gets none, but for an engine its node and the index of the physical adapter, as user
 /// mode gave them.
-pub(super) fn performance(adapter: &Adapter, kind: KMTQUERYADAPTERINFOTYPE, address: usize, size: usize) -> Outcome {
+pub(super) fn performance(adapter: &Miniport, kind: KMTQUERYADAPTERINFOTYPE, address: usize, size: usize) -> Outcome {
     use DXGK_QUERYADAPTERINFOTYPE as Query;
     use KMTQUERYADAPTERINFOTYPE as Type;
-    fn asked<T: Plain>(adapter: &Adapter, kind: Query, input: &[u8]) -> Result<T, NTSTATUS> {
+    fn asked<T: Plain>(adapter: &Miniport, kind: Query, input: &[u8]) -> Result<T, NTSTATUS> {
         let (status, record) = adapter.query_record(kind, input);
         if status.is_success() { record.ok_or(INVALID) } else { Err(status) }
     }

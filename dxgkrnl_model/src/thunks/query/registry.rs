@@ -9,11 +9,11 @@ use wddm_abi::{
 
 use super::super::{DONE, INVALID, Outcome, capture};
 use super::{give, taken};
-use crate::adapter::Adapter;
+use crate::miniport::Miniport;
 
 /// Values of the adapter's key, as strings.
-fn registry_strings(adapter: &Adapter, name: &str) -> Vec<String> {
-    let value = adapter.kernel().registry().get(&adapter.resources.key(), name);
+fn registry_strings(adapter: &Miniport, name: &str) -> Vec<String> {
+    let value = adapter.kernel().registry().get(&adapter.object.key(), name);
     let Some(value) = value else { return Vec::new() };
     let units: Vec<_> = value.data.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
     units.split(|unit| *unit == 0).filter(|part| !part.is_empty()).map(String::from_utf16_lossy).collect()
@@ -27,7 +27,7 @@ fn wide(text: &str) -> Vec<u8> {
 }
 
 /// The library of a version of Direct3D: `UserModeDriverName` is a list by version: Direct3D 9, 10, 11, 12.
-pub(super) fn driver_name(adapter: &Adapter, address: usize, size: usize) -> Outcome {
+pub(super) fn driver_name(adapter: &Miniport, address: usize, size: usize) -> Outcome {
     let version = capture::read::<u32>(address)? as usize;
     let name = registry_strings(adapter, "UserModeDriverName").into_iter().nth(version).ok_or(INVALID)?;
     let answer = wide(&name);
@@ -39,7 +39,7 @@ pub(super) fn driver_name(adapter: &Adapter, address: usize, size: usize) -> Out
 }
 
 /// Strings about the hardware, each of 260 characters.
-pub(super) fn info(adapter: &Adapter, address: usize, size: usize) -> Outcome {
+pub(super) fn info(adapter: &Miniport, address: usize, size: usize) -> Outcome {
     let names = [
         "HardwareInformation.AdapterString",
         "HardwareInformation.BiosString",
@@ -63,7 +63,7 @@ pub(super) fn info(adapter: &Adapter, address: usize, size: usize) -> Outcome {
 /// D3DDDI_QUERYREGISTRY_FLAGS. Chosen, since they do not say: of what is not there, or is of another type, the call
 /// answers STATUS_OBJECT_NAME_NOT_FOUND, of wrong arguments STATUS_INVALID_PARAMETER, with `Status` FAIL both times;
 /// reserved flags are refused; a path's size counts its NUL.
-pub(super) fn value(adapter: &Adapter, address: usize, size: usize) -> Outcome {
+pub(super) fn value(adapter: &Miniport, address: usize, size: usize) -> Outcome {
     use D3DDDI_QUERYREGISTRY_STATUS as Status;
     let mut record: D3DDDI_QUERYREGISTRY_INFO = taken(address, size)?;
     let found = match found(adapter, &record) {
@@ -91,7 +91,7 @@ pub(super) fn value(adapter: &Adapter, address: usize, size: usize) -> Outcome {
 }
 
 /// The bytes that a record asks for.
-fn found(adapter: &Adapter, record: &D3DDDI_QUERYREGISTRY_INFO) -> Result<Vec<u8>, NTSTATUS> {
+fn found(adapter: &Miniport, record: &D3DDDI_QUERYREGISTRY_INFO) -> Result<Vec<u8>, NTSTATUS> {
     use D3DDDI_QUERYREGISTRY_TYPE as Kind;
     let flags = record.QueryFlags;
     if record.PhysicalAdapterIndex >= adapter.known_caps().engines() || flags.MutableValue() || flags.Reserved() != 0 {
@@ -101,7 +101,7 @@ fn found(adapter: &Adapter, record: &D3DDDI_QUERYREGISTRY_INFO) -> Result<Vec<u8
     let path = |path: String| RegistryValue::string(&path).data;
     match record.QueryType {
         Kind::D3DDDI_QUERYREGISTRY_SERVICEKEY => named(adapter, &service_key(service), record),
-        Kind::D3DDDI_QUERYREGISTRY_ADAPTERKEY => named(adapter, &adapter.resources.key(), record),
+        Kind::D3DDDI_QUERYREGISTRY_ADAPTERKEY => named(adapter, &adapter.object.key(), record),
         _ if record.ValueType != 0 || flags.TranslatePath() => Err(INVALID),
         Kind::D3DDDI_QUERYREGISTRY_DRIVERSTOREPATH => Ok(path(store(service))),
         Kind::D3DDDI_QUERYREGISTRY_DRIVERIMAGEPATH => Ok(path(format!("{}\\{service}.sys", store(service)))),
@@ -115,7 +115,7 @@ fn store(service: &str) -> String {
 }
 
 /// A value below a key: its name may have keys in front of it.
-fn named(adapter: &Adapter, key: &str, record: &D3DDDI_QUERYREGISTRY_INFO) -> Result<Vec<u8>, NTSTATUS> {
+fn named(adapter: &Miniport, key: &str, record: &D3DDDI_QUERYREGISTRY_INFO) -> Result<Vec<u8>, NTSTATUS> {
     let kinds = [REG_SZ, REG_EXPAND_SZ, REG_BINARY, REG_DWORD, REG_MULTI_SZ, REG_QWORD];
     let strings = [REG_SZ, REG_EXPAND_SZ, REG_MULTI_SZ];
     let translates = record.QueryFlags.TranslatePath();
@@ -131,7 +131,7 @@ fn named(adapter: &Adapter, key: &str, record: &D3DDDI_QUERYREGISTRY_INFO) -> Re
 }
 
 /// The device's name, as it was installed. Chosen: without `DriverDesc` it is empty.
-pub(super) fn description(adapter: &Adapter, address: usize, size: usize) -> Outcome {
+pub(super) fn description(adapter: &Miniport, address: usize, size: usize) -> Outcome {
     let mut answer = D3DKMT_DRIVER_DESCRIPTION::zeroed();
     let text = registry_strings(adapter, "DriverDesc").into_iter().next().unwrap_or_default();
     let room = answer.DriverDescription.len() - 1;
@@ -147,7 +147,7 @@ pub(super) fn description(adapter: &Adapter, address: usize, size: usize) -> Out
 /// # Errors
 ///
 /// `STATUS_OBJECT_NAME_NOT_FOUND` where no version was installed.
-pub(super) fn package_version(adapter: &Adapter) -> Result<u64, NTSTATUS> {
+pub(super) fn package_version(adapter: &Miniport) -> Result<u64, NTSTATUS> {
     let text = registry_strings(adapter, "DriverVersion").into_iter().next().unwrap_or_default();
     let parts: Option<Vec<u16>> = text.split('.').map(|part| part.parse().ok()).collect();
     let parts = parts.filter(|parts| parts.len() == 4).ok_or(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND)?;
@@ -158,14 +158,14 @@ pub(super) fn package_version(adapter: &Adapter) -> Result<u64, NTSTATUS> {
 ///
 /// Source: DDI page D3DKMT_QUERY_PHYSICAL_ADAPTER_PNP_KEY. Chosen: too little room is STATUS_BUFFER_TOO_SMALL, and the
 /// number of characters is told then, too.
-pub(super) fn key(adapter: &Adapter, address: usize, size: usize) -> Outcome {
+pub(super) fn key(adapter: &Miniport, address: usize, size: usize) -> Outcome {
     let record: D3DKMT_QUERY_PHYSICAL_ADAPTER_PNP_KEY = taken(address, size)?;
     if record.PhysicalAdapterIndex >= adapter.known_caps().engines() {
         return Err(INVALID);
     }
     let path = match record.PnPKeyType {
-        D3DKMT_PNP_KEY_TYPE::D3DKMT_PNP_KEY_HARDWARE => adapter.resources.hardware_key(),
-        D3DKMT_PNP_KEY_TYPE::D3DKMT_PNP_KEY_SOFTWARE => adapter.resources.key(),
+        D3DKMT_PNP_KEY_TYPE::D3DKMT_PNP_KEY_HARDWARE => adapter.object.hardware_key(),
+        D3DKMT_PNP_KEY_TYPE::D3DKMT_PNP_KEY_SOFTWARE => adapter.object.key(),
         _ => return Err(INVALID),
     };
     let text = RegistryValue::string(&path).data;

@@ -9,11 +9,13 @@ use std::sync::atomic::Ordering;
 use wddm_abi::{DXGKARG_PREEMPTCOMMAND, DXGKARG_SUBMITCOMMAND, DXGKARG_SUBMITCOMMANDVIRTUAL, NTSTATUS, ntstatus};
 
 use super::{Load, Packet, PacketNode, PagingBuffer, is_before};
-use crate::adapter::Adapter;
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
+use crate::miniport::Miniport;
 use crate::personality::Departure;
+use crate::power::Power;
 use crate::rules::paging::{PREEMPT_STATUS, SUBMIT_STATUS};
+use crate::vidsch::VidSch;
 use crate::vidsch::completion::Completion;
 use crate::vidsch::journal::PacketEvent;
 
@@ -22,12 +24,12 @@ impl PacketNode {
     /// buffers in may have begun that.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn submit(&self, adapter: &Arc<Adapter>, context: &Arc<Context>, load: Load) -> Result<(), Load> {
+    pub(crate) fn submit(&self, adapter: &Arc<Miniport>, context: &Arc<Context>, load: Load) -> Result<(), Load> {
         crate::recovery::pass(adapter, adapter.personality().gates.submit.as_ref());
         let entered = adapter.in_place_of(&ddi::DxgkDdiSubmitCommandVirtual, || {
             let id = self.enter(adapter, context, load.clone())?;
             adapter.shared().counters.packet();
-            adapter.power.wake_node(adapter, self.ordinal);
+            Power::of(adapter).wake_node(adapter, self.ordinal);
             Some((id, self.call_submit(adapter, context, &load, id)))
         });
         let Some((id, status)) = entered else { return Err(load) };
@@ -36,7 +38,7 @@ impl PacketNode {
     }
 
     /// What becomes of a buffer that the driver was given, perhaps between two steps of another node's reset.
-    fn judge_submitted(&self, adapter: &Arc<Adapter>, context: &Context, load: &Load, id: u32, status: NTSTATUS) {
+    fn judge_submitted(&self, adapter: &Arc<Miniport>, context: &Context, load: &Load, id: u32, status: NTSTATUS) {
         if ddi::succeeded(status) {
             adapter.rules().count(&SUBMIT_STATUS);
             self.state.lock().took(id);
@@ -60,7 +62,7 @@ impl PacketNode {
     /// IRQL: PASSIVE_LEVEL, on the scheduler's worker, so that ids reach the driver in their order.
     pub(crate) fn submit_physical(
         &self,
-        adapter: &Arc<Adapter>,
+        adapter: &Arc<Miniport>,
         context: &Arc<Context>,
     ) -> (Result<NTSTATUS, ddi::NoCall>, Arc<Completion>) {
         let completion = Completion::new();
@@ -101,7 +103,7 @@ impl PacketNode {
     /// Enters a packet with the next id, or with its own, which it returns. Called before the driver's function, which
     /// may complete the packet inside. `None`: the node is being reset, or what the reset has left is not in its lists
     /// yet, or stands there before this one.
-    fn enter(&self, adapter: &Adapter, context: &Arc<Context>, load: Load) -> Option<u32> {
+    fn enter(&self, adapter: &Miniport, context: &Arc<Context>, load: Load) -> Option<u32> {
         let since = adapter.kernel().now();
         let mut state = self.state.lock();
         if state.frozen || state.giving_back {
@@ -109,7 +111,7 @@ impl PacketNode {
         }
         // A reset that another thread made may have given back what stands before it, and have ended its id.
         if let Load::Paging(buffer) = &load
-            && adapter.scheduler.has_paging_before(buffer.number, self.ordinal, context)
+            && VidSch::of(adapter).has_paging_before(buffer.number, self.ordinal, context)
         {
             return None;
         }
@@ -134,7 +136,7 @@ impl PacketNode {
         Some(id)
     }
 
-    fn call_submit(&self, adapter: &Adapter, context: &Context, load: &Load, id: u32) -> NTSTATUS {
+    fn call_submit(&self, adapter: &Miniport, context: &Context, load: &Load, id: u32) -> NTSTATUS {
         let mut arguments = DXGKARG_SUBMITCOMMANDVIRTUAL::zeroed();
         arguments.hContext = crate::handle::of_driver(context.driver_handle());
         arguments.SubmissionFenceId = id;
@@ -175,7 +177,7 @@ impl PacketNode {
     /// Asks the driver to preempt the node. False: it runs already, the node is being reset, or the driver failed.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn preempt(&self, adapter: &Arc<Adapter>) -> bool {
+    pub(crate) fn preempt(&self, adapter: &Arc<Miniport>) -> bool {
         let entered = adapter.in_place_of(&ddi::DxgkDdiPreemptCommand, || {
             let id = {
                 let mut state = self.state.lock();

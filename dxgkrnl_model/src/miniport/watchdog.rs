@@ -16,8 +16,7 @@ use nt_model::sched::Ticks;
 use nt_model::{Machine, Thread};
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 
-use super::adapter::details;
-use crate::adapter::Adapter;
+use super::Miniport;
 use crate::ddi::{At, Ddi, Level};
 use crate::personality::MS;
 use crate::rules::tdr::TDR_DDI_DELAY;
@@ -87,7 +86,7 @@ impl Watchdog {
     /// Begins to look after calls of an adapter's driver.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn start(&self, adapter: &Arc<Adapter>) {
+    pub(crate) fn start(&self, adapter: &Arc<Miniport>) {
         if !adapter.personality().tdr.enabled {
             return;
         }
@@ -144,12 +143,12 @@ pub(crate) fn is_worker() -> bool {
     WORKER.get()
 }
 
-fn watch(weak: &Weak<Adapter>) {
+fn watch(weak: &Weak<Miniport>) {
     // Until when the watchdog does not look at all: so it is woken once in that time, however many calls there are.
     let mut until = 0;
     loop {
         let Some(adapter) = weak.upgrade() else { return };
-        let (watchdog, kernel, settings) = (&adapter.tdr.watchdog, adapter.kernel(), adapter.personality().tdr);
+        let (watchdog, kernel, settings) = (&adapter.watchdog, adapter.kernel(), adapter.personality().tdr);
         let stops = || watchdog.stopping.load(Ordering::Acquire).then_some(());
         watchdog.changed.wait_for(kernel, Some(until), stops);
         let first = watchdog.first();
@@ -166,7 +165,7 @@ fn watch(weak: &Weak<Adapter>) {
         adapter.rules().count(&TDR_DDI_DELAY);
         if let Some(Call { ddi, begun, .. }) = late {
             let text = format!("{ddi} has not come back for {} ms, and the scheduler waits for it", (now - begun) / MS);
-            adapter.rules().broken_fatally(&TDR_DDI_DELAY, details(&adapter, text, STATUS_SUCCESS, 1));
+            adapter.rules().broken_fatally(&TDR_DDI_DELAY, adapter.bug_check_details(text, STATUS_SUCCESS, 1));
             return;
         }
     }
