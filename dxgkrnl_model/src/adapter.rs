@@ -28,16 +28,16 @@ use crate::driver::LoadedDriver;
 use crate::features::{FeatureState, Features};
 use crate::fence::native::FenceOnAdapter;
 use crate::miniport::Miniport;
-use crate::os::Shared;
 use crate::recovery::Tdr;
+use crate::shared::Shared;
 use crate::vidsch::VidSch;
 
 pub use crate::interrupt::Notification;
 pub use crate::miniport::{AdapterConfig, AdapterState, JOURNAL};
+pub use crate::place::Place;
 pub use crate::recovery::collect::{DebugBlob, DebugQuestion};
 pub use crate::recovery::steps::{Reason, Recovery, Step, What};
 pub use crate::vidsch::journal::{PacketEvent, Preemptions};
-pub use link::Place;
 pub use start::StartError;
 
 /// An adapter.

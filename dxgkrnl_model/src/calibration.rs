@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use wddm_abi::{DXGKARG_CALIBRATEGPUCLOCK, ntstatus};
 
-use crate::adapter::Place;
+use crate::counters::Calibration;
 use crate::ddi::{self, call_ddi};
 use crate::miniport::Miniport;
-use crate::report::Calibration;
+use crate::place::Place;
 use crate::rules::start::{CLOCK_FORWARD, CLOCK_PAIR, CLOCK_STATUS};
 
 /// Asks every node of a started adapter.

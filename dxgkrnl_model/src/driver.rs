@@ -27,10 +27,10 @@ use wddm_abi::{
 
 use crate::ddi;
 use crate::miniport::Miniport;
-use crate::os::Shared;
 use crate::personality::handshake::Requests;
 use crate::rules::slot::INIT_INSIDE;
 use crate::rules::start::{INIT_STATUS, INIT_UNLOAD, INIT_VERSION};
+use crate::shared::Shared;
 use crate::sync::{Lock, Rank};
 
 /// Internal control codes that are answered with the address of a `DxgkInitialize`: that of Windows 7, and that of
@@ -539,7 +539,7 @@ shims! {
     }
 
     fn DxgkDriverUnload(machine, driver_object: usize) {
-        let Some(shared) = crate::os::shared_of(machine) else { return };
+        let Some(shared) = crate::shared::shared_of(machine) else { return };
         if let Some(driver) = shared.driver_by_object(driver_object) {
             call_unload(&shared, &driver);
         }
@@ -561,7 +561,7 @@ fn initialize_display_only_here(driver_object: usize, bytes: &[u8]) -> NTSTATUS 
         table.as_bytes_mut()[place.offset..place.offset + 8].copy_from_slice(word);
     }
     let status = initialize_here(driver_object, table.as_bytes());
-    let shared = nt_model::Machine::with_current(|machine| machine.and_then(crate::os::shared_of));
+    let shared = nt_model::Machine::with_current(|machine| machine.and_then(crate::shared::shared_of));
     if let Some(driver) = shared.and_then(|shared| shared.loading_driver(driver_object)) {
         driver.display_only.store(true, Ordering::Release);
     }
@@ -570,7 +570,7 @@ fn initialize_display_only_here(driver_object: usize, bytes: &[u8]) -> NTSTATUS 
 
 /// `DxgkInitialize`, for the machine that the calling thread is in.
 fn initialize_here(driver_object: usize, bytes: &[u8]) -> NTSTATUS {
-    let shared = nt_model::Machine::with_current(|machine| machine.and_then(crate::os::shared_of));
+    let shared = nt_model::Machine::with_current(|machine| machine.and_then(crate::shared::shared_of));
     let Some(shared) = shared else { return ntstatus::STATUS_UNSUCCESSFUL };
     let Some(driver) = shared.loading_driver(driver_object) else { return ntstatus::STATUS_INVALID_PARAMETER };
     let mut table = DRIVER_INITIALIZATION_DATA::zeroed();

@@ -31,11 +31,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use wddm_abi::{DXGK_NATIVE_FENCE_LOG_TYPE, NTSTATUS, ntstatus};
 
+use crate::counters::LogRecord;
 use crate::hw_queue::HwQueue;
 use crate::memory::Manager;
 use crate::memory::VidMm;
 use crate::personality::LogReplacement;
-use crate::report::LogRecord;
 use crate::rules::fence::LOG_STALE;
 use crate::sync::{Lock, Rank};
 use buffer::{Buffer, entries_in, pages_for};

@@ -13,18 +13,20 @@ use wddm_abi::{DXGKARG_SETCONTEXTSCHEDULINGPROPERTIES, DXGKARG_SETUPPRIORITYBAND
 
 use crate::adapter::Adapter;
 use crate::adapter::query::{Buffer, Query};
+use crate::counters::Calibration;
 pub use crate::fence_log::LogBuffer;
 use crate::hw_context::{HwContext, Keeper, Suspend};
 use crate::memory::VidMm;
 use crate::memory::lost::Loss;
 use crate::memory::paging::Op;
-use crate::os::{Os, shared_of};
+use crate::os::Os;
 use crate::power::Power;
 use crate::process::Process;
+use crate::process::ProcessInner;
 use crate::recovery::collect::DebugQuestion;
-use crate::report::Calibration;
 use crate::scheduling_log::SchedulingLogSet;
 pub use crate::scheduling_log::SchedulingRecord;
+use crate::shared::shared_of;
 use crate::vidsch::VidSch;
 
 /// How suspensions of a process's contexts began.
@@ -74,7 +76,7 @@ impl Os {
     /// the driver was never told that it is open; then it may interrupt for each signal, since it knows no
     /// MonitoredValue.
     pub fn was_monitored(&self, process: u64, fence: u32) -> Option<bool> {
-        let processes = shared_of(self.kernel()).map(|shared| shared.processes()).unwrap_or_default();
+        let processes = shared_of(self.kernel()).map(|shared| ProcessInner::all_of(&shared)).unwrap_or_default();
         let process = processes.iter().find(|known| known.nt().id() == process)?;
         let local = process.native_fence(fence)?;
         (local.driver_handle() != 0).then(|| local.fence().was_monitored())
@@ -83,7 +85,7 @@ impl Os {
     /// Where the values of a native fence are, adapter by adapter, by the process's id and user mode's handle. Empty
     /// when there is no such fence.
     pub fn fence_places(&self, process: u64, fence: u32) -> Vec<FencePlace> {
-        let processes = shared_of(self.kernel()).map(|shared| shared.processes()).unwrap_or_default();
+        let processes = shared_of(self.kernel()).map(|shared| ProcessInner::all_of(&shared)).unwrap_or_default();
         let process = processes.iter().find(|known| known.nt().id() == process);
         let Some(local) = process.and_then(|process| process.native_fence(fence)) else { return Vec::new() };
         let place = |on: &Arc<crate::fence::native::FenceOnAdapter>| FencePlace {
@@ -105,7 +107,7 @@ impl Os {
     /// Source: article native-gpu-fence-objects, "Synchronization issues".
     pub fn monitor_late(&self, process: u64, fence: u32, value: u64) -> bool {
         let _inside = self.kernel().enter();
-        let processes = shared_of(self.kernel()).map(|shared| shared.processes()).unwrap_or_default();
+        let processes = shared_of(self.kernel()).map(|shared| ProcessInner::all_of(&shared)).unwrap_or_default();
         let process = processes.iter().find(|known| known.nt().id() == process);
         let local = process.and_then(|process| process.native_fence(fence));
         local.inspect(|local| crate::fence::update::set_monitored_late(local.fence(), value)).is_some()

@@ -5,13 +5,11 @@
 //! lies with that layer, as an *extension*, which is found by its type: [`Miniport::extension`].
 
 mod calls;
-mod extensions;
 mod watchdog;
 
 pub use calls::JOURNAL;
 
 use calls::Calls;
-use extensions::Extensions;
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,12 +26,13 @@ use crate::adapter::caps::Caps;
 use crate::adapter::compute::DeviceClass;
 use crate::ddi::{self, At, Ddi, Level, NoCall};
 use crate::driver::LoadedDriver;
+use crate::extensions::Extensions;
 use crate::handle::{KernelHandle, KernelObject};
-use crate::os::Shared;
 use crate::pci::Device;
 use crate::pci::object::DeviceObject;
 use crate::personality::{FeatureSetting, FeatureSettings, Personality};
 use crate::rules::paging::DDI_TIME;
+use crate::shared::Shared;
 use crate::sync::{Admission, Gate, InDriver, Lock, Rank};
 use crate::transcript::Line;
 

@@ -4,120 +4,23 @@
 //! down.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use nt_model::sched::patient::PatientScheduler;
 use nt_model::sched::seeded::SeededScheduler;
-use nt_model::{Kernel, KernelConfig, Machine};
-use parking_lot::RwLock;
+use nt_model::{Kernel, KernelConfig};
 use wddm_abi::NTSTATUS;
 
 use crate::adapter::{Adapter, AdapterConfig, StartError};
+use crate::counters::{Counts, HotWindow};
 use crate::driver::{self, Driver, DriverError, LoadedDriver};
-use crate::miniport::Miniport;
 use crate::personality::{Clock, Personality};
 use crate::process::{Process, ProcessInner};
-use crate::report::{Counters, HotWindow, Report};
-use crate::sharing::Names;
+use crate::report::Report;
+use crate::shared::Shared;
 use crate::sync::{Lock, Rank};
-use crate::transcript::{self, BadTranscript, START_26100, Step};
+use crate::transcript::{self, BadTranscript, START_26100};
 use crate::vidsch::VidSch;
-
-/// Machines by address, so that a function without any handle finds its own.
-static MACHINES: RwLock<Vec<(usize, Weak<Shared>)>> = RwLock::new(Vec::new());
-
-/// What every object of one machine shares.
-pub(crate) struct Shared {
-    kernel: Kernel,
-    personality: Personality,
-    steps: Vec<Step>,
-    drivers: Lock<Vec<Arc<LoadedDriver>>>,
-    miniports: Lock<Vec<Arc<Miniport>>>,
-    processes: Lock<Vec<Arc<ProcessInner>>>,
-    /// Some tool traces fences.
-    tracing_fences: AtomicBool,
-    /// The names of what processes share.
-    pub(crate) names: Names,
-    pub(crate) counters: Counters,
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("build", &self.personality.build).finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    pub(crate) fn kernel(&self) -> &Kernel {
-        &self.kernel
-    }
-
-    pub(crate) fn personality(&self) -> &Personality {
-        &self.personality
-    }
-
-    pub(crate) fn start_steps(&self) -> Vec<Step> {
-        self.steps.clone()
-    }
-
-    pub(crate) fn add_driver(&self, driver: &Arc<LoadedDriver>) {
-        self.drivers.lock().push(driver.clone());
-    }
-
-    pub(crate) fn remove_driver(&self, driver: &Arc<LoadedDriver>) {
-        self.drivers.lock().retain(|other| !Arc::ptr_eq(other, driver));
-    }
-
-    /// The driver whose entry point runs: the one with this object, or the image that has none yet.
-    pub(crate) fn loading_driver(&self, object: usize) -> Option<Arc<LoadedDriver>> {
-        let drivers = self.drivers.lock();
-        let by_object = drivers.iter().find(|driver| driver.object() == object);
-        by_object.or_else(|| drivers.iter().rev().find(|driver| driver.adopt_object(object))).cloned()
-    }
-
-    pub(crate) fn driver_by_object(&self, object: usize) -> Option<Arc<LoadedDriver>> {
-        self.drivers.lock().iter().find(|driver| driver.object() == object).cloned()
-    }
-
-    /// The ways into the drivers of all adapters.
-    pub(crate) fn adapters(&self) -> Vec<Arc<Miniport>> {
-        self.miniports.lock().clone()
-    }
-
-    /// The started adapter with this LUID.
-    pub(crate) fn adapter_by_luid(&self, luid: u64) -> Option<Arc<Miniport>> {
-        self.adapters().into_iter().find(|adapter| adapter.is_started() && adapter.luid_number() == luid)
-    }
-
-    /// Whether some tool traces fences.
-    pub(crate) fn is_tracing_fences(&self) -> bool {
-        self.tracing_fences.load(Ordering::Acquire)
-    }
-
-    pub(crate) fn processes(&self) -> Vec<Arc<ProcessInner>> {
-        self.processes.lock().clone()
-    }
-
-    pub(crate) fn add_process(&self, process: &Arc<ProcessInner>) {
-        self.processes.lock().push(process.clone());
-    }
-
-    pub(crate) fn remove_process(&self, process: &ProcessInner) {
-        let gone = {
-            let mut processes = self.processes.lock();
-            let at = processes.iter().position(|other| core::ptr::eq(&raw const **other, process));
-            at.map(|at| processes.swap_remove(at))
-        };
-        drop(gone);
-    }
-}
-
-/// The shared part of the machine.
-pub(crate) fn shared_of(machine: &Machine) -> Option<Arc<Shared>> {
-    let address = core::ptr::from_ref(machine).addr();
-    MACHINES.read().iter().find(|(at, _)| *at == address).and_then(|(_, shared)| shared.upgrade())
-}
 
 /// A simulated machine that runs Windows' graphics kernel. Dropping it shuts it down.
 pub struct Os {
@@ -159,22 +62,7 @@ impl Os {
             ..KernelConfig::default()
         };
         let kernel = Kernel::new(config);
-        let shared = Arc::new(Shared {
-            kernel,
-            personality,
-            steps,
-            drivers: Lock::new(Rank::Os, Vec::new()),
-            miniports: Lock::new(Rank::Os, Vec::new()),
-            processes: Lock::new(Rank::Os, Vec::new()),
-            tracing_fences: AtomicBool::new(false),
-            names: Names::new(),
-            counters: Counters::new(),
-        });
-        let address = core::ptr::from_ref::<Machine>(&shared.kernel).addr();
-        let mut machines = MACHINES.write();
-        machines.retain(|(_, shared)| shared.strong_count() != 0);
-        machines.push((address, Arc::downgrade(&shared)));
-        drop(machines);
+        let shared = Shared::new(kernel, personality, steps);
         let os = Self { shared, scheduler, adapters: Lock::new(Rank::Os, Vec::new()) };
         {
             let _inside = os.kernel().enter();
@@ -235,7 +123,7 @@ impl Os {
     ) -> (Arc<Adapter>, Result<(), StartError>) {
         let _inside = self.kernel().enter();
         let adapter = Adapter::new(&self.shared, driver, config);
-        self.shared.miniports.lock().push(Arc::clone(&adapter));
+        self.shared.add_adapter(&adapter);
         self.adapters.lock().push(adapter.clone());
         let started = adapter.start();
         if started.is_err() {
@@ -269,7 +157,7 @@ impl Os {
 
     fn forget_adapter(&self, adapter: &Arc<Adapter>) {
         adapter.device.unplug(&self.shared);
-        self.shared.miniports.lock().retain(|other| !Arc::ptr_eq(other, adapter));
+        self.shared.remove_adapter(adapter);
         self.adapters.lock().retain(|other| !Arc::ptr_eq(other, adapter));
     }
 
@@ -307,7 +195,7 @@ impl Os {
     /// Source: article native-gpu-fence-objects, log buffer overrun is permitted.
     pub fn set_fence_tracing(&self, on: bool) {
         let _inside = self.kernel().enter();
-        self.shared.tracing_fences.store(on, Ordering::Release);
+        self.shared.trace_fences(on);
         for adapter in self.adapters().iter().filter(|adapter| on && adapter.is_started()) {
             for queue in VidSch::of(adapter).queues().iter().filter(|queue| queue.is_user_mode()) {
                 queue.log().make_room(queue);
@@ -329,7 +217,7 @@ impl Os {
     /// Where a process has locked what lies at a GPU address of its own; `None`: nothing is there, or it is not locked.
     /// For tests that look at memory where the GPU has it.
     pub fn locked_at(&self, process: &Process, adapter: &Arc<Adapter>, gpu: u64) -> Option<usize> {
-        let all = self.shared.processes();
+        let all = ProcessInner::all_of(&self.shared);
         let inner = all.iter().find(|one| one.nt().id() == process.nt().id())?;
         let found = inner.on_adapter(adapter)?.address_space().allocation_at(gpu);
         let (allocation, offset) = found?;
@@ -343,12 +231,12 @@ impl Os {
     }
 
     /// The counts so far: no call of a driver, unlike [`report`](Self::report), which reads fence logs.
-    pub fn counts(&self) -> crate::report::Counts {
+    pub fn counts(&self) -> Counts {
         self.shared.counters.counts()
     }
 
     /// Counts the thunk calls that are made until the guard is dropped apart, in
-    /// [`Counts::hot_thunks`](crate::report::Counts).
+    /// [`Counts::hot_thunks`](Counts).
     pub fn hot_window(&self) -> HotWindow {
         HotWindow::open(&self.shared)
     }
@@ -363,13 +251,13 @@ impl Os {
     /// nothing.
     pub fn shut_down(&self) {
         let _inside = self.kernel().enter();
-        for process in self.shared.processes() {
+        for process in ProcessInner::all_of(&self.shared) {
             process.end(crate::process::End::Normal);
         }
         for adapter in self.adapters() {
             self.remove_adapter(&adapter);
         }
-        let drivers = self.shared.drivers.lock().clone();
+        let drivers = self.shared.drivers();
         for loaded in drivers {
             driver::unload(&self.shared, &loaded);
         }
@@ -379,7 +267,6 @@ impl Os {
 impl Drop for Os {
     fn drop(&mut self) {
         self.shut_down();
-        let address = core::ptr::from_ref::<Machine>(self.kernel()).addr();
-        MACHINES.write().retain(|(at, _)| *at != address);
+        crate::shared::forget(self.kernel());
     }
 }

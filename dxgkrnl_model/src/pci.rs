@@ -15,7 +15,7 @@ use nt_model::{Interrupt, InterruptLine, PAGE_SIZE, PageObject, Trigger};
 use wddm_abi::{CM_FULL_RESOURCE_DESCRIPTOR, CM_PARTIAL_RESOURCE_DESCRIPTOR, CM_RESOURCE_LIST, Plain};
 
 use crate::edu::{Edu, EduRegisters};
-use crate::os::Shared;
+use crate::shared::Shared;
 use crate::sync::{Lock, Rank};
 
 /// What stands on the bus.

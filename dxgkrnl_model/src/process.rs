@@ -29,9 +29,9 @@ use crate::hw_queue::HwQueue;
 use crate::memory::allocation::{Allocation, OpenAllocation, OpenResource};
 use crate::memory::paging_queue::PagingQueue;
 use crate::miniport::Miniport;
-use crate::os::Shared;
 use crate::power::Power;
 use crate::recovery::lockout::Hangs;
+use crate::shared::Shared;
 use crate::sync::{Admission, Lock, Rank};
 pub(crate) use adapter::{ProcessAdapter, judge_destroy};
 pub(crate) use other::OtherProcess;
@@ -191,7 +191,39 @@ impl fmt::Debug for ProcessInner {
     }
 }
 
+/// The processes of a machine.
+struct Processes(Lock<Vec<Arc<ProcessInner>>>);
+
+impl Default for Processes {
+    fn default() -> Self {
+        Self(Lock::new(Rank::Os, Vec::new()))
+    }
+}
+
 impl ProcessInner {
+    /// The processes of a machine.
+    pub(crate) fn all_of(shared: &Shared) -> Vec<Arc<Self>> {
+        let Processes(list) = shared.extension();
+        list.lock().clone()
+    }
+
+    /// Enters it among those of its machine.
+    fn enter(self: &Arc<Self>, shared: &Shared) {
+        let Processes(list) = shared.extension();
+        list.lock().push(self.clone());
+    }
+
+    /// Takes it out of those of its machine.
+    fn leave(&self, shared: &Shared) {
+        let Processes(list) = shared.extension();
+        let gone = {
+            let mut processes = list.lock();
+            let at = processes.iter().position(|other| core::ptr::eq(&raw const **other, self));
+            at.map(|at| processes.swap_remove(at))
+        };
+        drop(gone);
+    }
+
     /// Its identity and user address space.
     pub(crate) fn nt(&self) -> &Arc<nt_model::Process> {
         &self.nt
@@ -470,7 +502,7 @@ impl ProcessInner {
         self.rundown.finish();
         let objects = shared.kernel().end_process(&self.nt);
         drop(objects);
-        shared.remove_process(self);
+        self.leave(&shared);
     }
 }
 
@@ -488,9 +520,9 @@ fn keep_awake(parts: &[Arc<ProcessAdapter>]) -> Vec<Admission<'_>> {
 
 /// The graphics kernel's part of the process that the calling thread is in.
 pub(crate) fn current(machine: &Machine) -> Option<Arc<ProcessInner>> {
-    let shared = crate::os::shared_of(machine)?;
+    let shared = crate::shared::shared_of(machine)?;
     let id = machine.current_process_id();
-    shared.processes().into_iter().find(|process| process.nt.id() == id)
+    ProcessInner::all_of(&shared).into_iter().find(|process| process.nt.id() == id)
 }
 
 /// A process that tests and tools hold. Dropping it ends it normally.
@@ -516,7 +548,7 @@ impl Process {
             trusted: AtomicBool::new(false),
             hangs: Hangs::new(),
         });
-        shared.add_process(&inner);
+        inner.enter(shared);
         Self { inner, shared: shared.clone() }
     }
 

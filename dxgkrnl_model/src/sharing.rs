@@ -26,6 +26,7 @@ use wddm_abi::{NTSTATUS, ntstatus};
 use crate::fence::monitored::FenceState;
 use crate::fence::native::Held;
 use crate::memory::allocation::KeptResource;
+use crate::shared::Shared;
 use crate::sync::{Lock, Rank};
 
 /// What an NT handle of the graphics kernel leads to, and with which rights.
@@ -57,7 +58,18 @@ pub(crate) struct Name {
 #[derive(Debug)]
 pub(crate) struct Names(Lock<BTreeMap<String, Weak<dyn Any + Send + Sync>>>);
 
+impl Default for Names {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Names {
+    /// Those of a machine.
+    pub(crate) fn of(shared: &Shared) -> &Self {
+        shared.extension()
+    }
+
     pub fn new() -> Self {
         Self(Lock::new(Rank::Os, BTreeMap::new()))
     }

@@ -9,11 +9,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::counters::Calibration;
 use crate::memory::VidMm;
 use crate::memory::allocation::{Allocation, Place};
 use crate::miniport::Miniport;
 use crate::process::ProcessInner;
-use crate::report::Calibration;
 use crate::scheduling_log::SchedulingLogSet;
 use crate::vidsch::VidSch;
 use crate::vidsch::packet::Packet;
@@ -167,7 +167,7 @@ pub(crate) fn of_segment(adapter: &Arc<Miniport>, id: u32, process: &ProcessInne
 /// What all processes have in the segment `id`, or what VidMm has taken of it: page tables and other things of the
 /// system's own lie there as well, and in an aperture segment nothing needs to.
 pub(crate) fn of_whole_segment(adapter: &Arc<Miniport>, id: u32) -> SegmentUse {
-    let uses = adapter.shared().processes().into_iter().map(|process| of_segment(adapter, id, &process));
+    let uses = ProcessInner::all_of(adapter.shared()).into_iter().map(|process| of_segment(adapter, id, &process));
     let all = uses.fold(SegmentUse::default(), SegmentUse::and);
     let taken = VidMm::of(adapter).manager().map(|manager| manager.segment_usage()).unwrap_or_default();
     let taken = taken.iter().find(|(at, ..)| *at == id).map_or(0, |(_, taken, _)| *taken);

@@ -39,8 +39,8 @@ use wddm_abi::{D3DKMT_HANDLE, NTSTATUS, Plain, ntstatus};
 use crate::device::Device;
 use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
-use crate::os::Shared;
 use crate::process::{Admitted, ProcessInner, UserObject};
+use crate::shared::Shared;
 use crate::sync::Naming;
 
 /// Who calls.
@@ -216,7 +216,7 @@ const WAITS: &str = "D3DKMTWaitForSynchronizationObjectFromCpu";
 ///
 /// Chosen: the article has a connection wake the device, and says nothing of other calls.
 pub(crate) fn enter(machine: &Machine, name: &'static str, body: impl FnOnce(&Call) -> Outcome) -> NTSTATUS {
-    let Some(shared) = crate::os::shared_of(machine) else { return ntstatus::STATUS_UNSUCCESSFUL };
+    let Some(shared) = crate::shared::shared_of(machine) else { return ntstatus::STATUS_UNSUCCESSFUL };
     shared.counters.thunk(name);
     let Some(process) = crate::process::current(machine) else { return INVALID };
     if machine.rules.is_stopped() {
@@ -257,8 +257,9 @@ pub fn address(name: &str) -> usize {
 
 /// Whether gdi32 of the machine that the calling thread is in has this export.
 pub fn is_exported(machine: &Machine, name: &str) -> bool {
-    let later =
-        || crate::os::shared_of(machine).is_some_and(|shared| later(&shared).iter().any(|entry| entry.name == name));
+    let later = || {
+        crate::shared::shared_of(machine).is_some_and(|shared| later(&shared).iter().any(|entry| entry.name == name))
+    };
     address(name) != 0 || later()
 }
 

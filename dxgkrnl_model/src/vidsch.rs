@@ -18,7 +18,6 @@ use std::sync::{Arc, Weak};
 use nt_model::Thread;
 use wddm_abi::{DXGKARG_SETUPPRIORITYBANDS, NTSTATUS};
 
-use crate::adapter::Place;
 use crate::adapter::caps::Caps;
 use crate::alive::make_room;
 use crate::context::Context;
@@ -27,6 +26,7 @@ use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
 use crate::personality::{Departure, PacketCap};
+use crate::place::Place;
 use crate::recovery::Tdr;
 use crate::rules::queue::RESUME_STATUS;
 use crate::statistics::PacketUse;

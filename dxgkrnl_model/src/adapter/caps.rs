@@ -6,7 +6,8 @@ use wddm_abi::{
     DXGK_SEGMENTDESCRIPTOR4, DXGK_USERMODESUBMISSION_CAPS, DXGK_WDDMVERSION,
 };
 
-use super::link::{Follower, Place};
+use super::link::Follower;
+use crate::place::Place;
 
 /// A memory segment, numbered from 1.
 #[derive(Clone, Copy, Debug)]

@@ -36,6 +36,7 @@ use crate::memory::VidMm;
 use crate::memory::space::root_size;
 use crate::miniport::Miniport;
 use crate::poison;
+use crate::process::ProcessInner;
 use crate::recovery::collect;
 use crate::rules::slot::{SLOT_MEMBERS, SLOT_STATUS};
 use crate::statuses::{self, Answer};
@@ -128,7 +129,7 @@ impl Miniport {
         let kept = hw_context.as_ref().map(|context| context.hold());
         let queue = hw_context.as_ref().and_then(|context| context.queues().into_iter().next());
         let named = queue.as_ref().and_then(|queue| queue.name());
-        let open = self.shared().processes().iter().flat_map(|process| process.allocations_on(self)).next();
+        let open = ProcessInner::all_of(self.shared()).iter().flat_map(|process| process.allocations_on(self)).next();
         if let Some(open) = &open {
             open.hold();
         }

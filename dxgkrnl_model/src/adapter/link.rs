@@ -1,7 +1,7 @@
 //! Linked adapters: physical adapters that act as one. Each is an *engine*, and has as many nodes as every other.
 //!
 //! The model numbers nodes of a link from 0 on, those of engine 0 first; only the driver, and user mode, hear of a node
-//! by its ordinal and that of its engine ([`Place`]).
+//! by its ordinal and that of its engine ([`Place`](crate::place::Place)).
 //!
 //! Source: article tdr-changes-in-windows-8, Engines; DDI pages DxgkDdiLinkDevice, LINKED_DEVICE,
 //! DXGK_QUERYPHYSICALADAPTERCAPSIN; article linked-display-adapter.
@@ -20,15 +20,6 @@ use crate::miniport::Miniport;
 
 /// Physical adapters of a link that are asked about, at most: bits of EngineAffinity.
 const MOST: u32 = 32;
-
-/// Where a node is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// Its ordinal on its engine.
-    pub node: u32,
-    /// The ordinal of its engine, which is the index of a physical adapter.
-    pub engine: u32,
-}
 
 /// What an engine behind the first one says of itself.
 #[derive(Clone, Copy, Debug)]

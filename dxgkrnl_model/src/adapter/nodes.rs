@@ -3,9 +3,9 @@
 use wddm_abi::{DXGK_ENGINE_TYPE, DXGK_NODEMETADATA, NTSTATUS, ntstatus};
 
 use super::caps::NodeInfo;
-use super::link::Place;
 use crate::ddi::{self, call_ddi};
 use crate::miniport::Miniport;
+use crate::place::Place;
 use crate::poison;
 use crate::rules::start::{NODE_3D, NODE_METADATA, NODE_NAME};
 

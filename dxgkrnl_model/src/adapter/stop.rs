@@ -21,6 +21,7 @@ use crate::interrupt::Interrupts;
 use crate::memory::VidMm;
 use crate::miniport::{AdapterState, Miniport};
 use crate::power::Power;
+use crate::process::ProcessInner;
 use crate::rules::start::{STOP_LINE, STOP_STATUS};
 use crate::scheduling_log::SchedulingLogSet;
 use crate::vidsch::VidSch;
@@ -35,7 +36,7 @@ impl Miniport {
         }
         self.call_every_slot();
         self.set_state(AdapterState::Stopping);
-        for process in self.shared().processes() {
+        for process in ProcessInner::all_of(self.shared()) {
             process.leave_adapter(self);
         }
         // What NT handles hold.

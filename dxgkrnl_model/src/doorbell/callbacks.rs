@@ -71,10 +71,10 @@ fn find(
     machine: &nt_model::Machine,
     arguments: &DXGKARGCB_DISCONNECTDOORBELL,
 ) -> Option<(Arc<Miniport>, Arc<Doorbell>)> {
-    let reading = crate::os::shared_of(machine)?.personality().handles.disconnect_doorbell;
+    let reading = crate::shared::shared_of(machine)?.personality().handles.disconnect_doorbell;
     let ours = reading.takes_dxgkrnl().then(|| handle::object::<Doorbell>(arguments.hDoorbell)).flatten();
     let found = ours.filter(|doorbell| doorbell.is_alive()).or_else(|| {
-        let shared = reading.takes_driver().then(|| crate::os::shared_of(machine)).flatten()?;
+        let shared = reading.takes_driver().then(|| crate::shared::shared_of(machine)).flatten()?;
         let queues = shared.adapters().into_iter().flat_map(|adapter| VidSch::of(&adapter).queues());
         let number = arguments.hDoorbell.expose_provenance();
         queues.flat_map(|queue| queue.doorbells()).find(|doorbell| doorbell.driver_handle() == number)

@@ -128,7 +128,7 @@ impl FenceState {
 
     /// The native fence with the same value, if there is one.
     pub(super) fn native(self: &Arc<Self>, kernel: &Machine) -> Option<Arc<NativeFence>> {
-        let shared = if self.cross_adapter { crate::os::shared_of(kernel)? } else { return None };
+        let shared = if self.cross_adapter { crate::shared::shared_of(kernel)? } else { return None };
         let parts = shared.adapters().into_iter().flat_map(|adapter| FenceOnAdapter::all_of(&adapter));
         parts.filter_map(|part| part.fence()).find(|fence| fence.is_twin(self))
     }

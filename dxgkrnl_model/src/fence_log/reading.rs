@@ -8,9 +8,9 @@ use std::fmt;
 use wddm_abi::{DXGK_NATIVE_FENCE_LOG_ENTRY, DXGK_NATIVE_FENCE_LOG_HEADER, DXGK_NATIVE_FENCE_LOG_TYPE, Plain};
 
 use super::buffer::{Buffer, UNWRITTEN};
+use crate::counters::{LogLoss, LogRecord};
 use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
-use crate::report::{LogLoss, LogRecord};
 use crate::rules::fence::{LOG_COMPLETE, LOG_HEADER, LOG_TIME};
 
 /// What was found in a buffer. The rules are evaluated afterwards, without its lock.

@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::HwQueue;
+use crate::counters::{UserFault, UserMistake};
 use crate::doorbell::Doorbell;
-use crate::report::{UserFault, UserMistake};
 
 impl HwQueue {
     /// Its doorbells, the newest last: one at most, and two while the ring is being resized.

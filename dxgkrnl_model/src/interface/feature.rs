@@ -58,7 +58,7 @@ pub(super) fn interface(adapter: &Miniport) -> DXGK_FEATURE_INTERFACE {
 /// The adapter behind what a driver passes for `hAdapter`.
 fn adapter_of(machine: &nt_model::Machine, handle: HANDLE) -> Option<Arc<Miniport>> {
     handle::object::<Miniport>(handle).or_else(|| {
-        let shared = crate::os::shared_of(machine)?;
+        let shared = crate::shared::shared_of(machine)?;
         shared.adapters().into_iter().find(|adapter| adapter.context() == handle && !handle.is_null())
     })
 }
@@ -133,7 +133,7 @@ shims! {
     fn GetOSCaps(machine, args: In<[u8; size_of::<DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1>()]>) -> NTSTATUS {
         let _service = machine.service(&OS_CAPS, [args.address() as u64]);
         let mut caps: DXGKARGCB_FEATURE_NATIVEFENCE_CAPS_1 = record(args);
-        let Some(shared) = crate::os::shared_of(machine) else { return ntstatus::STATUS_UNSUCCESSFUL };
+        let Some(shared) = crate::shared::shared_of(machine) else { return ntstatus::STATUS_UNSUCCESSFUL };
         let offered = shared.personality().native_fence_os_caps;
         let faults = &shared.personality().faults.callbacks;
         let failure = faults.iter().find(|fault| fault.callback == OS_CAPS.name);

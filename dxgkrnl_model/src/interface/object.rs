@@ -54,7 +54,7 @@ fn anyones<R: Default>(
     argument: u64,
     run: impl FnOnce() -> R,
 ) -> R {
-    let first = crate::os::shared_of(machine).and_then(|shared| shared.adapters().first().cloned());
+    let first = crate::shared::shared_of(machine).and_then(|shared| shared.adapters().first().cloned());
     let Some(adapter) = first else { return R::default() };
     callback_of(&adapter, routine, [argument], |_| run()).unwrap_or_default()
 }

@@ -153,7 +153,7 @@ pub(super) fn unmap(adapter: &Miniport, address: usize, bytes: usize, object: Op
 
 /// The object behind a handle, and its adapter: the callbacks take no device handle.
 fn find(machine: &nt_model::Machine, handle: u64) -> Option<(Arc<Miniport>, Arc<PhysicalObject>)> {
-    let shared = crate::os::shared_of(machine)?;
+    let shared = crate::shared::shared_of(machine)?;
     shared.adapters().into_iter().find_map(|adapter| match DriverMemory::of(&adapter).get(handle) {
         Some(Memory::Physical(object)) => Some((adapter, object)),
         _ => None,
@@ -186,7 +186,7 @@ shims! {
         let numbers = [args.address() as u64];
         let status = if owner.is_null() {
             // Without an adapter the object is kept with the first one: there is one address space.
-            let first = crate::os::shared_of(machine).and_then(|shared| shared.adapters().first().cloned());
+            let first = crate::shared::shared_of(machine).and_then(|shared| shared.adapters().first().cloned());
             match first {
                 Some(adapter) => callback_of(&adapter, &CREATE, numbers, run),
                 None => Err(ntstatus::STATUS_INVALID_PARAMETER),

@@ -15,7 +15,7 @@ fn refuse(handle: usize, routine: &'static Routine) -> NTSTATUS {
 
 /// Refuses one that names no adapter: it is counted with the first.
 fn refuse_any(machine: &Machine, argument: usize, routine: &'static Routine) -> NTSTATUS {
-    let first = crate::os::shared_of(machine).and_then(|shared| shared.adapters().first().cloned());
+    let first = crate::shared::shared_of(machine).and_then(|shared| shared.adapters().first().cloned());
     let Some(adapter) = first else { return ntstatus::STATUS_NOT_SUPPORTED };
     let status = callback_of(&adapter, routine, [argument as u64], |_| ntstatus::STATUS_NOT_SUPPORTED);
     status.unwrap_or_else(|status| status)

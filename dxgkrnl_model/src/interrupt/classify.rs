@@ -14,7 +14,6 @@ use wddm_abi::{
     DXGK_ENGINE_STATE, DXGK_INTERRUPT_TYPE, DXGK_PAGE_FAULT_FLAGS, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, Plain,
 };
 
-use crate::adapter::Place;
 use crate::device::PageFault;
 use crate::fence::native::FenceOnAdapter;
 use crate::handle;
@@ -22,6 +21,7 @@ use crate::hw_context::{Acknowledgement, HwContext};
 use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
 use crate::personality::{Departure, HandleReading};
+use crate::place::Place;
 use crate::process::ProcessAdapter;
 use crate::recovery::Tdr;
 use crate::recovery::packet::note_reported;

@@ -20,6 +20,7 @@ use super::va::{PAGE, Protection, Use};
 use crate::memory::VidMm;
 use crate::miniport::Miniport;
 use crate::process::ProcessAdapter;
+use crate::process::ProcessInner;
 use crate::rules::paging::PAGING_EVICTED;
 
 /// What user mode gets for it.
@@ -382,7 +383,7 @@ fn mdl_of(adapter: &Miniport, allocation: &Allocation) -> Option<Mdl> {
 
 /// Rotates CPU mappings of an allocation that has moved.
 pub(super) fn remap_locks(adapter: &Arc<Miniport>, allocation: &Arc<Allocation>) {
-    for process in adapter.shared().processes() {
+    for process in ProcessInner::all_of(adapter.shared()) {
         for open in process.opens_of(allocation) {
             let address = open.lock.lock().0;
             if address != 0

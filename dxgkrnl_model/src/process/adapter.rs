@@ -53,7 +53,7 @@ impl KernelObject for ProcessAdapter {
 impl ProcessAdapter {
     /// What each process has of an adapter; the paging process is not among them.
     pub(crate) fn all_of(adapter: &Miniport) -> impl Iterator<Item = Arc<Self>> {
-        let processes = adapter.shared().processes().into_iter();
+        let processes = ProcessInner::all_of(adapter.shared()).into_iter();
         processes.filter_map(|process| process.on_adapter_by(|known| core::ptr::eq(known, adapter)))
     }
 

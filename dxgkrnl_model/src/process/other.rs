@@ -35,7 +35,7 @@ impl Process {
 
     /// The other processes: number, name, and a new NT handle to each, with the right to ask.
     pub fn open_others(&self) -> Vec<(u64, String, u64)> {
-        let others = self.shared.processes().into_iter().filter(|other| !Arc::ptr_eq(other, &self.inner));
+        let others = ProcessInner::all_of(&self.shared).into_iter().filter(|other| !Arc::ptr_eq(other, &self.inner));
         let open = |other: Arc<ProcessInner>| (other.nt.id(), other.nt.name().to_owned(), self.open(other, true));
         others.map(open).collect()
     }

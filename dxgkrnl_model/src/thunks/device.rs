@@ -11,13 +11,13 @@ use wddm_abi::{
 
 use super::testing::{made, refuses_tests};
 use super::{Call, DONE, INVALID, capture, thunks};
-use crate::adapter::Place;
 use crate::context::Context;
 use crate::device::{Device, DeviceState};
 use crate::handle::HandleType;
 use crate::hw_context::{HwContext, Way};
 use crate::hw_queue::end_of_wait;
 use crate::personality::HwContexts;
+use crate::place::Place;
 use crate::process::UserObject;
 use crate::vidsch::VidSch;
 use crate::vidsch::command::{Command, Submission};

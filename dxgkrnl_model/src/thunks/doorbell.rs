@@ -19,7 +19,7 @@ fn of_queue(call: &Call, queue: u32) -> Result<Arc<Doorbell>, NTSTATUS> {
 
 /// Whether this Windows has the records of the 28000 line.
 fn is_newer(machine: &nt_model::Machine) -> bool {
-    crate::os::shared_of(machine).is_some_and(|shared| shared.personality().build.has_queue_doorbells())
+    crate::shared::shared_of(machine).is_some_and(|shared| shared.personality().build.has_queue_doorbells())
 }
 
 nt_model::shims! {

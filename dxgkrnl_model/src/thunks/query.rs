@@ -12,11 +12,11 @@ use wddm_abi::{
 
 use super::adapter::{PRIVATE_LIMIT, adapter};
 use super::{Call, DONE, INVALID, Outcome, capture};
-use crate::adapter::Place;
 use crate::adapter::caps::Caps;
 use crate::adapter::query::{Buffer, Query};
 use crate::features::Features;
 use crate::miniport::Miniport;
+use crate::place::Place;
 use crate::process::ProcessAdapter;
 
 /// Answers a query.

@@ -13,8 +13,8 @@
 use wddm_abi::{NTSTATUS, Plain, kit_28000, ntstatus};
 
 use super::{Call, capture};
+use crate::counters::{UserFault, UserMistake};
 use crate::personality::Build;
-use crate::report::{UserFault, UserMistake};
 
 /// Bytes that a user's record and ours have in common.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use nt_model::{Machine, shims};
 use wddm_abi::{NTSTATUS, ntstatus};
 
 fn refuse(machine: &Machine, name: &'static str) -> NTSTATUS {
-    if let Some(shared) = crate::os::shared_of(machine) {
+    if let Some(shared) = crate::shared::shared_of(machine) {
         shared.counters.thunk(name);
         shared.counters.unimplemented(name);
     }

@@ -17,6 +17,7 @@ use crate::fence::monitored::{Behaviour, FenceState, MonitoredFence, are_for_mon
 use crate::fence::native::{Held, LocalFence};
 use crate::memory::allocation::{self, KeptResource, Resource};
 use crate::process::UserObject;
+use crate::sharing::Names;
 use crate::sharing::{Body, Name, SharedObject};
 
 /// `STANDARD_RIGHTS_READ` of winnt.h.
@@ -176,7 +177,7 @@ fn name_at(address: usize) -> Result<Option<Name>, NTSTATUS> {
 /// that is of another kind is STATUS_OBJECT_TYPE_MISMATCH.
 fn by_name(call: &Call, attributes: usize, access: u32, fits: impl Fn(&Body) -> bool) -> Result<HANDLE, NTSTATUS> {
     let name = name_at(attributes)?.ok_or(INVALID)?;
-    let body = call.shared.names.find(&name).ok_or(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND)?;
+    let body = Names::of(&call.shared).find(&name).ok_or(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND)?;
     if access == 0 {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
@@ -256,7 +257,7 @@ fn share(call: &Call, wanted: &Wanted) -> Outcome {
     };
     let body = Arc::new(body);
     if let Some(name) = name_at(attributes)? {
-        call.shared.names.give(&name, &body)?;
+        Names::of(&call.shared).give(&name, &body)?;
     }
     let number = call.process.nt().insert_handle(Arc::new(SharedObject { body, access }));
     capture::write(result, &number)?;

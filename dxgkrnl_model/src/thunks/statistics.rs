@@ -18,9 +18,9 @@ use wddm_abi::{
 };
 
 use super::{Call, DONE, INVALID, Outcome, thunks};
-use crate::adapter::Place;
 use crate::adapter::caps::Segment;
 use crate::miniport::Miniport;
+use crate::place::Place;
 use crate::process::{OtherProcess, ProcessInner};
 use crate::recovery::Tdr;
 use crate::statistics::{self, SegmentUse, Use};

@@ -25,10 +25,10 @@ pub(crate) use ids::is_before;
 use super::command::Submission;
 use super::completion::Completion;
 use super::journal::{Journal, PacketEvent, Preemptions};
-use crate::adapter::Place;
 use crate::context::Context;
 use crate::miniport::Miniport;
 use crate::personality::{Departure, Submitted};
+use crate::place::Place;
 use crate::sync::{Lock, Rank, Signal};
 
 /// Ids that a reset has ended and that are remembered.

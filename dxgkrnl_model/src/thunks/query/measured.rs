@@ -8,9 +8,9 @@ use wddm_abi::{
 
 use super::super::{INVALID, Outcome};
 use super::{give, taken};
-use crate::adapter::Place;
 use crate::adapter::caps::Caps;
 use crate::miniport::Miniport;
+use crate::place::Place;
 
 /// What the driver answers to the query of its own that this one becomes: the structure of user mode is the driver's
 /// behind the index of the physical adapter, and for an engine that of the node.

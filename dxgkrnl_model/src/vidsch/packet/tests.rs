@@ -1,7 +1,7 @@
 //! What a node knows of ids.
 
 use super::{FIRST_ID, PacketNode, Submitted};
-use crate::adapter::Place;
+use crate::place::Place;
 
 fn node() -> PacketNode {
     PacketNode::new(0, Place { node: 0, engine: 0 }, Submitted::WithPreemptions)

@@ -1,4 +1,4 @@
-//! What the layers of the model keep of an adapter: one value of each type.
+//! What the layers of the model keep of an adapter or of a machine: one value of each type.
 
 use std::any::Any;
 use std::sync::OnceLock;
@@ -10,17 +10,17 @@ struct Link {
 
 /// One value of each type that was asked for. A value stays where it is, and is found without a lock.
 #[derive(Default)]
-pub(super) struct Extensions {
+pub(crate) struct Extensions {
     first: OnceLock<Box<Link>>,
 }
 
 impl Extensions {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// The value of type `T`; made when it is first asked for.
-    pub(super) fn get<T: Any + Default + Send + Sync>(&self) -> &T {
+    pub(crate) fn get<T: Any + Default + Send + Sync>(&self) -> &T {
         let mut at = &self.first;
         loop {
             let link = at.get_or_init(|| Box::new(Link { value: Box::new(T::default()), next: OnceLock::new() }));
