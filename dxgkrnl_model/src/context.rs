@@ -1,6 +1,6 @@
 //! Contexts of packet nodes, and the system context.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use nt_model::sched::Ticks;
 use wddm_abi::{
@@ -8,6 +8,8 @@ use wddm_abi::{
     NTSTATUS, Plain, ntstatus,
 };
 
+use crate::alive::make_room;
+use crate::command::Commands;
 use crate::ddi::{self, call_ddi};
 use crate::device::{Device, DeviceState, judge_creation};
 use crate::handle::{DriverHandle, KernelHandle, KernelObject};
@@ -23,7 +25,7 @@ use crate::process::judge_destroy;
 use crate::rules::paging::{CANCEL_STATUS, CONTEXT_COMPANION, CONTEXT_INFO, CONTEXT_OUTPUT, OBJECT_HANDLE};
 use crate::sync::{Lock, Rank};
 use crate::vidsch::VidSch;
-use crate::vidsch::command::Commands;
+use crate::worker::Worker;
 
 /// A context of a packet node.
 #[derive(Debug)]
@@ -45,7 +47,31 @@ impl KernelObject for Context {
     const KIND: &'static str = "context";
 }
 
+/// Contexts of packet nodes that processes have on an adapter.
+#[derive(Debug)]
+struct Contexts(Lock<Vec<Weak<Context>>>);
+
+impl Default for Contexts {
+    fn default() -> Self {
+        Self(Lock::new(Rank::Registry, Vec::new()))
+    }
+}
+
 impl Context {
+    /// Live contexts of packet nodes that processes have on an adapter.
+    pub(crate) fn all_of(adapter: &Miniport) -> Vec<Arc<Self>> {
+        let Contexts(list) = adapter.extension();
+        list.lock().iter().filter_map(Weak::upgrade).filter(|context| context.driver.is_alive()).collect()
+    }
+
+    /// Enters it among those of its adapter: from here on its node gives it turns.
+    pub(crate) fn enter(self: &Arc<Self>) {
+        let Contexts(list) = self.device.adapter().extension();
+        let mut contexts = list.lock();
+        make_room(&mut contexts);
+        contexts.push(Arc::downgrade(self));
+    }
+
     /// Makes a context for a process.
     ///
     /// # Errors
@@ -75,7 +101,7 @@ impl Context {
         let context = Self::make(device, (node, 0), &mut [], flags, true)?;
         set_root(device, context.driver_handle(), root);
         device.add_context(&context);
-        VidSch::of(device.adapter()).add_context(&context);
+        context.enter();
         Ok(context)
     }
 
@@ -122,7 +148,7 @@ impl Context {
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn set_priority(&self, change: impl FnOnce(&mut Priority)) {
         change(&mut self.priority.lock());
-        VidSch::of(self.device.adapter()).kick(self.device.adapter());
+        Worker::of(self.device.adapter()).kick(self.device.adapter());
     }
 
     /// Returns whether it is another context's companion.
@@ -147,10 +173,10 @@ impl Context {
                 if update.make(adapter, manager, &this).is_err() {
                     let device = this.device.clone();
                     // Failing a device may need the worker that this is.
-                    VidSch::of(adapter).defer(adapter, Box::new(move |_| device.fail(DeviceState::Stopped)));
+                    Worker::of(adapter).defer(adapter, Box::new(move |_| device.fail(DeviceState::Stopped)));
                 }
                 this.commands.completed(adapter.kernel());
-                VidSch::of(adapter).kick(adapter);
+                Worker::of(adapter).kick(adapter);
             }),
         );
     }

@@ -27,7 +27,7 @@ use crate::miniport::Miniport;
 use crate::process::{ProcessAdapter, judge_destroy};
 use crate::rules::paging::{OBJECT_HANDLE, OBJECT_STATUS};
 use crate::sync::{Lock, Naming, Rank, Signal};
-use crate::vidsch::VidSch;
+use crate::worker::Worker;
 
 /// Why a device does not work, or that it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -371,7 +371,7 @@ impl Device {
     pub(crate) fn fail_later(self: &Arc<Self>, state: DeviceState) {
         self.mark_failed(state);
         let device = self.clone();
-        VidSch::of(self.adapter()).defer(self.adapter(), Box::new(move |_| device.fail_marked()));
+        Worker::of(self.adapter()).defer(self.adapter(), Box::new(move |_| device.fail_marked()));
     }
 
     /// What follows from the error state; once.
@@ -400,7 +400,7 @@ impl Device {
             }
         }
         self.changed.notify(adapter.kernel());
-        VidSch::of(adapter).kick(adapter);
+        Worker::of(adapter).kick(adapter);
     }
 
     /// Only notes the state; the rest follows at PASSIVE_LEVEL. False: it is in an error state already.

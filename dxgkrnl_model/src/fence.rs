@@ -22,7 +22,7 @@ use wddm_abi::NTSTATUS;
 
 use crate::miniport::Miniport;
 use crate::sync::{Lock, Rank, Signal};
-use crate::vidsch::VidSch;
+use crate::worker::Worker;
 
 /// Any fence that a wait or signal can name.
 #[derive(Clone, Debug)]
@@ -180,7 +180,7 @@ impl Wait {
             Target::Event(event) => crate::sync::set(kernel, event),
             Target::Scheduler(adapter) => {
                 if let Some(adapter) = adapter.upgrade() {
-                    VidSch::of(&adapter).kick(&adapter);
+                    Worker::of(&adapter).kick(&adapter);
                 }
             }
         }

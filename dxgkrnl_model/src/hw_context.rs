@@ -17,6 +17,7 @@ use suspension::Suspension;
 pub(crate) use suspension::{Acknowledgement, Keeper, Suspend};
 
 use crate::alive::make_room;
+use crate::command::Commands;
 use crate::ddi::{self, call_ddi};
 use crate::device::Device;
 use crate::handle::{DriverHandle, KernelHandle, KernelObject};
@@ -28,8 +29,6 @@ use crate::recovery::Tdr;
 use crate::rules::paging::OBJECT_HANDLE;
 use crate::scheduling_log::SchedulingLogSet;
 use crate::sync::{Admission, Gate, Lock, Naming, Rank, Signal};
-use crate::vidsch::command::Commands;
-use crate::vidsch::judge_resume;
 
 /// A hardware context.
 #[derive(Debug)]
@@ -191,7 +190,7 @@ impl HwContext {
         change(&mut arguments);
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSetContextSchedulingProperties(miniport, pointer)));
-        judge_resume(adapter, "DxgkDdiSetContextSchedulingProperties", status);
+        adapter.judge_resume("DxgkDdiSetContextSchedulingProperties", status);
         status
     }
 

@@ -23,6 +23,8 @@ use wddm_abi::{
 
 use self::standstill::Standstill;
 pub(crate) use self::standstill::drain;
+use crate::alive::make_room;
+use crate::command::{Commands, Submission};
 use crate::ddi::{self, call_ddi};
 use crate::device::DeviceState;
 use crate::doorbell::Doorbell;
@@ -40,8 +42,6 @@ use crate::recovery::Tdr;
 use crate::rules::paging::HW_SUBMIT_STATUS;
 use crate::rules::tdr::HW_STALL;
 use crate::sync::{Gate, Lock, Named, Naming, Rank, Signal};
-use crate::vidsch::VidSch;
-use crate::vidsch::command::{Commands, Submission};
 
 /// The fence that says how far a queue is.
 #[derive(Clone, Debug)]
@@ -135,7 +135,40 @@ impl KernelObject for HwQueue {
     const KIND: &'static str = "hardware queue";
 }
 
+/// Hardware queues of an adapter.
+#[derive(Debug)]
+struct Queues(Lock<Vec<Weak<HwQueue>>>);
+
+impl Default for Queues {
+    fn default() -> Self {
+        Self(Lock::new(Rank::Registry, Vec::new()))
+    }
+}
+
 impl HwQueue {
+    /// Live hardware queues of an adapter.
+    pub(crate) fn all_of(adapter: &Miniport) -> Vec<Arc<Self>> {
+        let Queues(list) = adapter.extension();
+        list.lock().iter().filter_map(Weak::upgrade).filter(|queue| queue.is_alive()).collect()
+    }
+
+    /// Buffers of kernel-mode queues that the driver has for a node.
+    fn buffers_on(adapter: &Miniport, node: u32) -> usize {
+        Self::all_of(adapter)
+            .iter()
+            .filter(|queue| queue.context().node() == node)
+            .map(|queue| queue.unfinished())
+            .sum()
+    }
+
+    /// Enters it among those of its adapter.
+    fn enter(self: &Arc<Self>, adapter: &Miniport) {
+        let Queues(list) = adapter.extension();
+        let mut queues = list.lock();
+        make_room(&mut queues);
+        queues.push(Arc::downgrade(self));
+    }
+
     /// Makes a queue and its progress fence.
     ///
     /// # Errors
@@ -252,7 +285,7 @@ impl HwQueue {
         });
         queue.handle.bind(&queue);
         context.add_queue(&queue);
-        VidSch::of(adapter).add_queue(&queue);
+        queue.enter(adapter);
         if let Progress::Native(fence) = &queue.progress
             && adapter.personality().user_mode.progress_opened == ProgressOpened::After
             && let Err(status) = fence.open_in_driver(&mut [0; PRIVATE_SIZE])
@@ -364,7 +397,7 @@ impl HwQueue {
                 && !self.context.is_suspended()
                 && !self.context.is_suspending()
                 && self.flights.lock().len() < limit
-                && (cap == usize::MAX || VidSch::of(adapter).buffers_on(self.context.node()) < cap)
+                && (cap == usize::MAX || Self::buffers_on(adapter, self.context.node()) < cap)
         };
         self.commands.pump(adapter, has_room, |mut submission| self.submit(adapter, &mut submission), |_| ());
     }

@@ -16,6 +16,7 @@ use crate::adapter::query::{Buffer, Query};
 use crate::counters::Calibration;
 pub use crate::fence_log::LogBuffer;
 use crate::hw_context::{HwContext, Keeper, Suspend};
+use crate::hw_queue::HwQueue;
 use crate::memory::VidMm;
 use crate::memory::lost::Loss;
 use crate::memory::paging::Op;
@@ -63,7 +64,7 @@ impl Os {
     /// The last value that user mode has queued on each live hardware queue, as the queue's last-queued word says: id
     /// of the process, user mode's handle of the queue, value.
     pub fn queued_values(&self, adapter: &Arc<Adapter>) -> Vec<(u64, u32, u64)> {
-        let queues = VidSch::of(adapter).queues();
+        let queues = HwQueue::all_of(adapter);
         let value = |queue: &Arc<crate::hw_queue::HwQueue>| {
             let process = queue.context().device().process().process()?;
             Some((process.nt().id(), queue.user_handle(), queue.last_queued()))
@@ -144,7 +145,7 @@ impl Os {
     pub fn disconnect_doorbells(&self, adapter: &Arc<Adapter>, all: bool) {
         let _inside = self.kernel().enter();
         let retry = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY;
-        for doorbell in VidSch::of(adapter).queues().iter().flat_map(|queue| queue.doorbells()) {
+        for doorbell in HwQueue::all_of(adapter).iter().flat_map(|queue| queue.doorbells()) {
             if all {
                 doorbell.disconnect_if(retry, |_| true);
             } else {
@@ -155,7 +156,7 @@ impl Os {
 
     /// How many doorbells of an adapter lead to the GPU. No process is waited for.
     pub fn connected_doorbells(&self, adapter: &Arc<Adapter>) -> usize {
-        let queues = VidSch::of(adapter).queues();
+        let queues = HwQueue::all_of(adapter);
         queues.iter().flat_map(|queue| queue.doorbells()).filter(|doorbell| doorbell.is_connected()).count()
     }
 
@@ -267,7 +268,7 @@ impl Os {
     /// The native fence log buffers that an adapter's driver has been given.
     pub fn fence_logs(&self, adapter: &Arc<Adapter>) -> Vec<LogBuffer> {
         let _inside = self.kernel().enter();
-        VidSch::of(adapter).queues().iter().flat_map(|queue| queue.log().describe(queue)).collect()
+        HwQueue::all_of(adapter).iter().flat_map(|queue| queue.log().describe(queue)).collect()
     }
 
     /// Replaces the scheduling logs of an adapter, as Dxgkrnl may at any time. Without logs there is nothing to do.
@@ -294,7 +295,7 @@ impl Os {
         kind: DXGK_NATIVE_FENCE_LOG_TYPE,
     ) -> Option<NTSTATUS> {
         let _inside = self.kernel().enter();
-        let queue = VidSch::of(adapter).queues().into_iter().find(|known| known.driver_handle() == queue)?;
+        let queue = HwQueue::all_of(adapter).into_iter().find(|known| known.driver_handle() == queue)?;
         Some(queue.log().offer(&queue, kind))
     }
 

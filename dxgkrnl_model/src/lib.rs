@@ -7,6 +7,7 @@
 pub mod adapter;
 mod alive;
 mod calibration;
+mod command;
 mod context;
 mod counters;
 mod ddi;
@@ -47,3 +48,4 @@ pub mod sync;
 pub mod thunks;
 pub mod transcript;
 mod vidsch;
+mod worker;

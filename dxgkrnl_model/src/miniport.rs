@@ -32,6 +32,7 @@ use crate::pci::Device;
 use crate::pci::object::DeviceObject;
 use crate::personality::{FeatureSetting, FeatureSettings, Personality};
 use crate::rules::paging::DDI_TIME;
+use crate::rules::queue::RESUME_STATUS;
 use crate::shared::Shared;
 use crate::sync::{Admission, Gate, InDriver, Lock, Rank};
 use crate::transcript::Line;
@@ -452,6 +453,13 @@ impl Miniport {
         let raw = new.raw();
         self.set_handle(Some(new));
         raw
+    }
+
+    /// Functions that set up or resume scheduling succeed. Returns whether this one did.
+    pub(crate) fn judge_resume(&self, ddi: &str, status: NTSTATUS) -> bool {
+        let fine = ddi::succeeded(status);
+        self.rules().check(&RESUME_STATUS, fine, || format!("{ddi}: {status:?}"));
+        status.is_success()
     }
 
     /// A text with the parameters of bug check 0x116 behind the first: a pointer into the driver; the status of the

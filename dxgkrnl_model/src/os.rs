@@ -14,13 +14,13 @@ use wddm_abi::NTSTATUS;
 use crate::adapter::{Adapter, AdapterConfig, StartError};
 use crate::counters::{Counts, HotWindow};
 use crate::driver::{self, Driver, DriverError, LoadedDriver};
+use crate::hw_queue::HwQueue;
 use crate::personality::{Clock, Personality};
 use crate::process::{Process, ProcessInner};
 use crate::report::Report;
 use crate::shared::Shared;
 use crate::sync::{Lock, Rank};
 use crate::transcript::{self, BadTranscript, START_26100};
-use crate::vidsch::VidSch;
 
 /// A simulated machine that runs Windows' graphics kernel. Dropping it shuts it down.
 pub struct Os {
@@ -182,7 +182,7 @@ impl Os {
     /// Replaces the native fence log buffers of every queue of an adapter, as Dxgkrnl may at any time.
     pub fn recreate_fence_logs(&self, adapter: &Arc<Adapter>) {
         let _inside = self.kernel().enter();
-        for queue in VidSch::of(adapter).queues().iter().filter(|queue| queue.is_user_mode()) {
+        for queue in HwQueue::all_of(adapter).iter().filter(|queue| queue.is_user_mode()) {
             // A driver that refuses has broken DXG-LOG-SET.
             let _ = queue.log().make(queue);
         }
@@ -197,7 +197,7 @@ impl Os {
         let _inside = self.kernel().enter();
         self.shared.trace_fences(on);
         for adapter in self.adapters().iter().filter(|adapter| on && adapter.is_started()) {
-            for queue in VidSch::of(adapter).queues().iter().filter(|queue| queue.is_user_mode()) {
+            for queue in HwQueue::all_of(adapter).iter().filter(|queue| queue.is_user_mode()) {
                 queue.log().make_room(queue);
             }
         }

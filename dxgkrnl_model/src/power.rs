@@ -25,10 +25,12 @@ use wddm_abi::{
 
 use crate::adapter::caps::Caps;
 use crate::ddi::{self, call_ddi};
+use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
 use crate::rules::queue::{POWER_FSTATE, POWER_STATE};
 use crate::sync::{Gate, Lock, Rank, Signal};
 use crate::vidsch::VidSch;
+use crate::worker::Worker;
 use idle::Idle;
 pub(crate) use idle::watch;
 pub(crate) use sleep::Sleep;
@@ -102,7 +104,7 @@ pub(crate) struct Power {
 /// IRQL: PASSIVE_LEVEL.
 fn to_f1(adapter: &Arc<Miniport>, node: u32) {
     let doorbells = || {
-        let queues = VidSch::of(adapter).queues().into_iter();
+        let queues = HwQueue::all_of(adapter).into_iter();
         queues.filter(|queue| queue.context().node() == node).flat_map(|queue| queue.doorbells())
     };
     for doorbell in doorbells() {
@@ -116,7 +118,8 @@ fn to_f1(adapter: &Arc<Miniport>, node: u32) {
     stop(&gates.f1);
     if let Some(index) = Power::of(adapter).component_of(node) {
         let is_done = || adapter.personality().faults.f1_amid_work || idle::is_done(adapter, node);
-        let is_idle = || !VidSch::of(adapter).has_work(node) && is_done() && !Power::of(adapter).is_active(index);
+        let is_idle =
+            || !VidSch::of(adapter).has_work(adapter, node) && is_done() && !Power::of(adapter).is_active(index);
         Power::of(adapter).set(adapter, index, 1, is_idle);
         stop(&gates.f0);
         if doorbells().any(|doorbell| doorbell.is_connected()) {
@@ -191,7 +194,7 @@ impl Power {
     /// `DxgkCbSetPowerComponentIdle`: with the last reference it may be put to sleep.
     pub(crate) fn component_idle(&self, adapter: &Arc<Miniport>, index: u32) {
         self.with(index, |component| component.references = component.references.saturating_sub(1));
-        VidSch::of(adapter).kick(adapter);
+        Worker::of(adapter).kick(adapter);
     }
 
     /// Returns whether the driver has said of the component that it is active: it stays in F0.
@@ -283,7 +286,7 @@ impl Power {
                 to_f1(adapter, node);
             }
         };
-        VidSch::of(adapter).defer(adapter, Box::new(goes));
+        Worker::of(adapter).defer(adapter, Box::new(goes));
     }
 
     /// Work comes to a node, which [`VidSch::has_work`](crate::vidsch::VidSch::has_work) knows of already, or a

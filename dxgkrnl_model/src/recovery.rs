@@ -57,6 +57,7 @@ use crate::rules::tdr::HW_STALL;
 use crate::scheduling_log::SchedulingLogSet;
 use crate::sync::{Admission, Gate as Alone, Lock, Rank};
 use crate::vidsch::VidSch;
+use crate::worker::Worker;
 
 /// Until the next look at a context whose engine another thread is resetting: a millisecond.
 const SOON: Ticks = 10_000;
@@ -109,7 +110,6 @@ pub(crate) struct Tdr {
     over: Lock<Vec<u64>>,
     /// How often all did behind a reset of the adapter.
     adapter_over: AtomicU64,
-    /// Looks after the calls that the scheduler makes.
     /// What was recovered.
     pub(crate) journal: journal::Journal,
     /// Fences that are past their monitored value with somebody waiting, and since when.
@@ -288,8 +288,36 @@ impl Tdr {
     }
 }
 
+/// A round of the worker: hands over work, has contexts share their nodes, and looks for what makes no progress.
+pub(crate) fn round(adapter: &Arc<Miniport>) -> Option<Ticks> {
+    let scheduler = VidSch::of(adapter);
+    scheduler.pump(adapter);
+    let slice = scheduler.keep_cadence(adapter);
+    let watch = watch(adapter);
+    [slice, watch].into_iter().flatten().min()
+}
+
+/// Begins to schedule for an adapter that starts, and to look for timeouts.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(crate) fn begin(adapter: &Arc<Miniport>) {
+    Tdr::of(adapter).begin();
+    Worker::of(adapter).start(adapter, round);
+    adapter.watchdog.start(adapter);
+}
+
+/// Ends that.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(crate) fn end(adapter: &Arc<Miniport>) {
+    Worker::of(adapter).stop(adapter);
+    // Last: the worker may be in the driver.
+    adapter.watchdog.stop(adapter.kernel());
+    VidSch::of(adapter).stop(adapter);
+}
+
 /// Looks for what makes no progress; when to look again. On the scheduler's worker.
-pub(crate) fn watch(adapter: &Arc<Miniport>) -> Option<Ticks> {
+fn watch(adapter: &Arc<Miniport>) -> Option<Ticks> {
     let settings = adapter.personality().tdr;
     if !Tdr::of(adapter).watches(adapter) {
         return None;
@@ -300,7 +328,7 @@ pub(crate) fn watch(adapter: &Arc<Miniport>) -> Option<Ticks> {
     // The time is asked anew for each: a recovery takes its own, and what begins behind it has all of TdrDelay.
     let now = || adapter.kernel().now();
     judge_probes(adapter, settings.delay, &mut at);
-    for queue in VidSch::of(adapter).queues() {
+    for queue in HwQueue::all_of(adapter) {
         look_at_queue(adapter, &queue, now(), settings.delay, &mut at);
     }
     packet::watch(adapter, settings.delay, &mut at);
@@ -311,7 +339,7 @@ pub(crate) fn watch(adapter: &Arc<Miniport>) -> Option<Ticks> {
 
 /// Time in which nothing could run does not count: of queues, of packets, and fences whose signal nobody has told of.
 pub(crate) fn forget_time(adapter: &Miniport) {
-    for queue in VidSch::of(adapter).queues() {
+    for queue in HwQueue::all_of(adapter) {
         *queue.watch.lock() = QueueWatch::default();
     }
     Tdr::of(adapter).packets.lock().clear();
@@ -366,7 +394,7 @@ fn look_at_queue(adapter: &Arc<Miniport>, queue: &Arc<HwQueue>, now: Ticks, dela
 fn look_for_stall(adapter: &Arc<Miniport>, queue: &Arc<HwQueue>) {
     let context = queue.context();
     let alone = || {
-        let others = VidSch::of(adapter).queues();
+        let others = HwQueue::all_of(adapter);
         let others = others.iter().filter(|other| other.context().node() == context.node());
         others.filter(|other| !Arc::ptr_eq(other, queue)).all(is_done)
     };
@@ -419,7 +447,7 @@ fn probe(adapter: &Arc<Miniport>, context: &Arc<HwContext>, now: Ticks) {
         Suspend::Pending(_) => {
             Tdr::of(adapter).probes.lock().push(Probe { context: context.clone(), since: now });
             // It may have been acknowledged meanwhile.
-            VidSch::of(adapter).kick(adapter);
+            Worker::of(adapter).kick(adapter);
         }
         Suspend::Done => {}
         Suspend::Failed => hw_engine::recover(adapter, context.node(), Late::Refused(context), Reason::Suspension),
@@ -483,7 +511,7 @@ fn resume_acknowledged(adapter: &Arc<Miniport>, but: &[u32]) {
 ///
 /// IRQL: PASSIVE_LEVEL; not on the worker.
 pub(crate) fn force(adapter: &Arc<Miniport>, node: Option<u32>) {
-    come_off::on_worker(adapter, move |adapter| match node {
+    Worker::of(adapter).run(adapter, move |adapter| match node {
         Some(node) => reset_wanted(adapter, node, Reason::ForcedEngine),
         None => adapter::run(adapter, Reason::Forced),
     });

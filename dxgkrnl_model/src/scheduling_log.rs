@@ -36,7 +36,6 @@ use crate::rules::scheduling::{SLOG_INT, SLOG_INT_LOST, SLOG_RAN, SLOG_STALE};
 use crate::statistics::LoggedUse;
 use crate::sync::{Gate, Lock, Rank, Signal};
 use crate::vidsch::VidSch;
-use crate::vidsch::judge_resume;
 use reading::Buffer;
 
 /// Most entries of a node that are kept for [`Os::scheduling_records`](crate::os::Os::scheduling_records).
@@ -378,7 +377,7 @@ impl NodeLog {
         let (miniport, pointer) = (adapter.context(), core::ptr::from_ref(arguments));
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSetSchedulingLogBuffer(miniport, pointer)));
         if status != ntstatus::STATUS_NOT_SUPPORTED || adapter.table().DxgkDdiSetSchedulingLogBuffer.is_some() {
-            judge_resume(adapter, "DxgkDdiSetSchedulingLogBuffer", status);
+            adapter.judge_resume("DxgkDdiSetSchedulingLogBuffer", status);
         }
         status
     }

@@ -5,21 +5,18 @@
 //! PASSIVE_LEVEL what interrupts have started.
 
 mod cadence;
-pub(crate) mod command;
 pub(crate) mod completion;
 pub(crate) mod dpc;
 pub(crate) mod journal;
 pub(crate) mod packet;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
-use nt_model::Thread;
-use wddm_abi::{DXGKARG_SETUPPRIORITYBANDS, NTSTATUS};
+use wddm_abi::DXGKARG_SETUPPRIORITYBANDS;
 
 use crate::adapter::caps::Caps;
-use crate::alive::make_room;
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
 use crate::hw_context::HwContext;
@@ -27,15 +24,11 @@ use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
 use crate::personality::{Departure, PacketCap};
 use crate::place::Place;
-use crate::recovery::Tdr;
-use crate::rules::queue::RESUME_STATUS;
 use crate::statistics::PacketUse;
-use crate::sync::{Lock, Rank, Signal};
+use crate::sync::{Lock, Rank};
+use crate::worker::Worker;
 use completion::Completion;
 use packet::{PacketNode, PagingBuffer};
-
-/// Work that an interrupt has started.
-pub(crate) type Deferred = Box<dyn FnOnce(&Arc<Miniport>) + Send>;
 
 /// A node.
 #[derive(Debug)]
@@ -47,7 +40,6 @@ pub(crate) struct Node {
     /// The GPU schedules contexts itself: no packets.
     pub(crate) is_hardware_scheduled: bool,
     pub(crate) packet: PacketNode,
-    contexts: Lock<Vec<Weak<Context>>>,
     cadence: Lock<cadence::Cadence>,
     /// How long packets ran.
     pub(crate) usage: Lock<PacketUse>,
@@ -60,16 +52,10 @@ pub(crate) struct VidSch {
     paging: Lock<VecDeque<PagingBuffer>>,
     /// The number of the newest paging buffer.
     paging_number: AtomicU64,
-    queues: Lock<Vec<Weak<HwQueue>>>,
     /// The queue that is looked at first, where a node's queues share a number of buffers.
     turn: AtomicUsize,
-    deferred: Lock<VecDeque<Deferred>>,
-    changed: Signal,
-    kicked: AtomicBool,
-    stopping: AtomicBool,
     /// Paging is refused: see [`lose_system`](Self::lose_system).
     system_lost: AtomicBool,
-    thread: Lock<Option<Arc<Thread>>>,
 }
 
 impl std::fmt::Debug for VidSch {
@@ -96,18 +82,12 @@ impl VidSch {
             system: Lock::new(Rank::Registry, None),
             paging: Lock::new(Rank::Log, VecDeque::new()),
             paging_number: AtomicU64::new(0),
-            queues: Lock::new(Rank::Registry, Vec::new()),
             turn: AtomicUsize::new(0),
-            deferred: Lock::new(Rank::Log, VecDeque::new()),
-            changed: Signal::new(),
-            kicked: AtomicBool::new(false),
-            stopping: AtomicBool::new(false),
             system_lost: AtomicBool::new(false),
-            thread: Lock::new(Rank::Log, None),
         }
     }
 
-    /// Makes the nodes and starts the worker.
+    /// Makes the nodes.
     pub(crate) fn start(&self, adapter: &Arc<Miniport>, caps: &Arc<Caps>) {
         let crate::personality::Preemption { seed, submitted, .. } = adapter.personality().preemption;
         let node = |(ordinal, info): (u32, &crate::adapter::caps::NodeInfo)| {
@@ -116,43 +96,22 @@ impl VidSch {
                 place: info.place,
                 is_hardware_scheduled: info.is_hardware_scheduled(),
                 packet: PacketNode::new(ordinal, info.place, submitted),
-                contexts: Lock::new(Rank::Registry, Vec::new()),
                 cadence: Lock::new(Rank::Log, cadence::Cadence::new(seed, ordinal)),
                 usage: Lock::new(Rank::Log, PacketUse::default()),
             })
         };
         *self.nodes.lock() = (0..).zip(&caps.nodes).map(node).collect();
-        self.stopping.store(false, Ordering::Release);
-        Tdr::of(adapter).begin();
-        let weak = Arc::downgrade(adapter);
-        let thread = adapter.kernel().spawn_system_thread("VidSch worker", move || work(&weak));
-        *self.thread.lock() = Some(thread);
-        adapter.watchdog.start(adapter);
     }
 
-    /// Stops looking for hung engines; submission goes on.
-    pub(crate) fn stop_watch(&self, adapter: &Arc<Miniport>) {
-        Tdr::of(adapter).end();
-    }
-
-    /// Ends the worker.
+    /// The worker has ended: what it had is given up.
     pub(crate) fn stop(&self, adapter: &Arc<Miniport>) {
-        self.stopping.store(true, Ordering::Release);
-        self.changed.notify(adapter.kernel());
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread {
-            adapter.kernel().wait_for_object(thread.header(), None);
-        }
-        // Last: the worker may be in the driver.
-        adapter.watchdog.stop(adapter.kernel());
         let paging = std::mem::take(&mut *self.paging.lock());
         for buffer in paging {
             buffer.completion.end(adapter.kernel(), false);
         }
         let nodes = std::mem::take(&mut *self.nodes.lock());
         drop(nodes);
-        let deferred = std::mem::take(&mut *self.deferred.lock());
-        drop(deferred);
+        Worker::of(adapter).forget();
     }
 
     /// A node by number.
@@ -186,22 +145,6 @@ impl VidSch {
         drop(old);
     }
 
-    /// Lets the worker look.
-    ///
-    /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn kick(&self, adapter: &Miniport) {
-        self.kicked.store(true, Ordering::Release);
-        self.changed.notify(adapter.kernel());
-    }
-
-    /// Lets the worker do something at PASSIVE_LEVEL.
-    ///
-    /// IRQL: at most DISPATCH_LEVEL.
-    pub(crate) fn defer(&self, adapter: &Miniport, work: Deferred) {
-        self.deferred.lock().push_back(work);
-        self.kick(adapter);
-    }
-
     /// Submits the paging buffer at `address`, of `size` bytes, behind all others, on a companion context or on the
     /// system's. `private`: address and size of its private data. `None`: there is no system context, or the worker has
     /// ended.
@@ -214,7 +157,7 @@ impl VidSch {
         refers: Arc<[usize]>,
     ) -> Option<Arc<Completion>> {
         let present = self.system.lock().is_some() && !self.system_lost.load(Ordering::Acquire);
-        if !present || self.stopping.load(Ordering::Acquire) {
+        if !present || Worker::of(adapter).is_stopping() {
             return None;
         }
         let completion = Completion::new();
@@ -234,7 +177,7 @@ impl VidSch {
             completion: completion.clone(),
         });
         drop(paging);
-        self.kick(adapter);
+        Worker::of(adapter).kick(adapter);
         Some(completion)
     }
 
@@ -297,20 +240,10 @@ impl VidSch {
         paging.insert(at, buffer);
     }
 
-    /// Enters a context of a process.
-    pub(crate) fn add_context(&self, context: &Arc<Context>) {
-        if let Some(node) = self.node(context.node()) {
-            let mut contexts = node.contexts.lock();
-            make_room(&mut contexts);
-            contexts.push(Arc::downgrade(context));
-        }
-    }
-
     /// Whether a context of the node has this handle, in Dxgkrnl's numbers or in the driver's.
-    pub(crate) fn has_context(&self, node: u32, handle: usize) -> bool {
+    pub(crate) fn has_context(&self, adapter: &Miniport, node: u32, handle: usize) -> bool {
         let is_meant = |context: Arc<Context>| context.node() == node && context.has_handle(handle);
-        let listed = self.node(node).map(|node| node.contexts.lock().clone()).unwrap_or_default();
-        listed.iter().filter_map(Weak::upgrade).chain(self.system_context()).any(is_meant)
+        Context::all_of(adapter).into_iter().chain(self.system_context()).any(is_meant)
     }
 
     /// Waits until no buffer of a context is with the driver. A paging buffer that does not end is waited for as
@@ -334,28 +267,16 @@ impl VidSch {
                             node.packet.preempt(adapter);
                         }
                     };
-                    self.defer(adapter, Box::new(preempt));
+                    Worker::of(adapter).defer(adapter, Box::new(preempt));
                 }
             }
         }
     }
 
-    /// Enters a hardware queue.
-    pub(crate) fn add_queue(&self, queue: &Arc<HwQueue>) {
-        let mut queues = self.queues.lock();
-        make_room(&mut queues);
-        queues.push(Arc::downgrade(queue));
-    }
-
-    /// Live hardware queues.
-    pub(crate) fn queues(&self) -> Vec<Arc<HwQueue>> {
-        self.queues.lock().iter().filter_map(Weak::upgrade).filter(|queue| queue.is_alive()).collect()
-    }
-
     /// Returns whether a node has work that the kernel has submitted, or is about to.
-    pub(crate) fn has_work(&self, node: u32) -> bool {
+    pub(crate) fn has_work(&self, adapter: &Miniport, node: u32) -> bool {
         let in_queues = || {
-            let queues = self.queues().into_iter();
+            let queues = HwQueue::all_of(adapter).into_iter();
             queues.filter(|queue| queue.context().node() == node).any(|queue| queue.has_flights())
         };
         self.node(node).is_some_and(|node| node.packet.oldest().is_some()) || in_queues()
@@ -382,12 +303,7 @@ impl VidSch {
         change(&mut arguments);
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSetupPriorityBands(miniport, pointer)));
-        judge_resume(adapter, "DxgkDdiSetupPriorityBands", status);
-    }
-
-    /// Buffers of kernel-mode queues that the driver has for a node.
-    pub(crate) fn buffers_on(&self, node: u32) -> usize {
-        self.queues().iter().filter(|queue| queue.context().node() == node).map(|queue| queue.unfinished()).sum()
+        adapter.judge_resume("DxgkDdiSetupPriorityBands", status);
     }
 
     /// Hands over work of the nodes but for those that a reset is about, by their ordinals, between its steps.
@@ -399,7 +315,7 @@ impl VidSch {
         }
     }
 
-    fn pump(&self, adapter: &Arc<Miniport>) {
+    pub(crate) fn pump(&self, adapter: &Arc<Miniport>) {
         self.pump_but(adapter, &[]);
     }
 
@@ -410,7 +326,7 @@ impl VidSch {
                 self.pump_packets(adapter, &node);
             }
         }
-        let mut queues = self.queues();
+        let mut queues = HwQueue::all_of(adapter);
         queues.retain(|queue| !but.contains(&queue.context().node()));
         if adapter.personality().packet_cap == PacketCap::Nodes && !queues.is_empty() {
             // The room of a node goes to another queue first each time.
@@ -428,36 +344,4 @@ impl VidSch {
 
 fn is_of_node(buffer: &PagingBuffer, system: &Arc<Context>, node: u32) -> bool {
     buffer.companion.as_ref().unwrap_or(system).node() == node
-}
-
-/// Functions that set up or resume scheduling succeed.
-pub(crate) fn judge_resume(adapter: &Miniport, ddi: &str, status: NTSTATUS) -> bool {
-    let fine = ddi::succeeded(status);
-    adapter.rules().check(&RESUME_STATUS, fine, || format!("{ddi}: {status:?}"));
-    status.is_success()
-}
-
-fn work(weak: &Weak<Miniport>) {
-    crate::miniport::note_worker();
-    let mut deadline = None;
-    loop {
-        let Some(adapter) = weak.upgrade() else { return };
-        let scheduler = VidSch::of(&adapter);
-        let kernel = adapter.kernel();
-        scheduler.changed.wait_for(kernel, deadline, || {
-            let kicked = scheduler.kicked.swap(false, Ordering::AcqRel);
-            (kicked || scheduler.stopping.load(Ordering::Acquire)).then_some(())
-        });
-        if scheduler.stopping.load(Ordering::Acquire) || kernel.rules.is_stopped() {
-            return;
-        }
-        loop {
-            let Some(work) = scheduler.deferred.lock().pop_front() else { break };
-            work(&adapter);
-        }
-        scheduler.pump(&adapter);
-        let slice = scheduler.keep_cadence(&adapter);
-        let watch = crate::recovery::watch(&adapter);
-        deadline = [slice, watch].into_iter().flatten().min();
-    }
 }

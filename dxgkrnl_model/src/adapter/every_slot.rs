@@ -42,6 +42,7 @@ use crate::rules::slot::{SLOT_MEMBERS, SLOT_STATUS};
 use crate::statuses::{self, Answer};
 use crate::sync::{Lock, Rank, Signal};
 use crate::vidsch::VidSch;
+use crate::worker::Worker;
 
 /// Bytes of each DMA buffer that a call may write to.
 const ROOM: usize = 4096;
@@ -425,7 +426,7 @@ impl Miniport {
             *answer.0.lock() = Some(submitted);
             answer.1.notify(adapter.kernel());
         };
-        VidSch::of(self).defer(self, Box::new(work));
+        Worker::of(self).defer(self, Box::new(work));
         let Some((status, completion)) = slot.1.wait_for(self.kernel(), None, || slot.0.lock().take()) else { return };
         if self.returned("DxgkDdiSubmitCommand", status) {
             completion.wait(self);

@@ -374,6 +374,7 @@ impl Miniport {
         let caps = self.known_caps();
         Interrupts::of(self).set_nodes(caps.nodes.len());
         VidSch::of(self).start(self, &caps);
+        crate::recovery::begin(self);
         Power::of(self).start(self, &caps);
         VidMm::of(self)
             .start(self, &caps)

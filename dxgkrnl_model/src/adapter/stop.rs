@@ -22,9 +22,9 @@ use crate::memory::VidMm;
 use crate::miniport::{AdapterState, Miniport};
 use crate::power::Power;
 use crate::process::ProcessInner;
+use crate::recovery::Tdr;
 use crate::rules::start::{STOP_LINE, STOP_STATUS};
 use crate::scheduling_log::SchedulingLogSet;
-use crate::vidsch::VidSch;
 
 impl Miniport {
     /// Stops a started adapter. Does nothing to one that is not.
@@ -44,11 +44,11 @@ impl Miniport {
             fence.forsake();
         }
         Kept::of(self).judge(self);
-        VidSch::of(self).stop_watch(self);
+        Tdr::of(self).end();
         SchedulingLogSet::of(self).finish(self);
         SchedulingLogSet::of(self).hide(self);
         VidMm::of(self).stop(self);
-        VidSch::of(self).stop(self);
+        crate::recovery::end(self);
         Power::of(self).stop(self);
         self.stop_device();
     }
@@ -112,9 +112,9 @@ impl Miniport {
             line.step == "StartDevice" && line.answer.starts_with(&format!("{:?}", ntstatus::STATUS_SUCCESS))
         });
         if started {
-            VidSch::of(self).stop_watch(self);
+            Tdr::of(self).end();
             VidMm::of(self).stop(self);
-            VidSch::of(self).stop(self);
+            crate::recovery::end(self);
             Power::of(self).stop(self);
             self.stop_device();
         } else {

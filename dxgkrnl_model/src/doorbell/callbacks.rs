@@ -12,7 +12,6 @@ use crate::hw_queue::HwQueue;
 use crate::interface::{callback_of, record, routines};
 use crate::miniport::Miniport;
 use crate::rules::interface::CB_DISCONNECT;
-use crate::vidsch::VidSch;
 
 routines! {
     DISCONNECT = "DxgkCbDisconnectDoorbell"("pArgs") 0..=0;
@@ -75,7 +74,7 @@ fn find(
     let ours = reading.takes_dxgkrnl().then(|| handle::object::<Doorbell>(arguments.hDoorbell)).flatten();
     let found = ours.filter(|doorbell| doorbell.is_alive()).or_else(|| {
         let shared = reading.takes_driver().then(|| crate::shared::shared_of(machine)).flatten()?;
-        let queues = shared.adapters().into_iter().flat_map(|adapter| VidSch::of(&adapter).queues());
+        let queues = shared.adapters().into_iter().flat_map(|adapter| HwQueue::all_of(&adapter));
         let number = arguments.hDoorbell.expose_provenance();
         queues.flat_map(|queue| queue.doorbells()).find(|doorbell| doorbell.driver_handle() == number)
     })?;

@@ -33,7 +33,6 @@ use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
 use crate::personality::LogWakes;
 use crate::rules::fence::LOG_FLUSH;
-use crate::vidsch::VidSch;
 
 /// Reads the logs of all queues that have news.
 ///
@@ -82,7 +81,7 @@ pub(crate) fn wake_from(adapter: &Arc<Miniport>, queue: &Arc<HwQueue>) {
 /// IRQL: DISPATCH_LEVEL.
 pub(crate) fn wake_from_engine(adapter: &Arc<Miniport>, node: u32) {
     let on_engine = |queue: &HwQueue| queue.context().node() == node;
-    let unlogged = VidSch::of(adapter).queues().iter().any(|queue| on_engine(queue) && !queue.is_user_mode());
+    let unlogged = HwQueue::all_of(adapter).iter().any(|queue| on_engine(queue) && !queue.is_user_mode());
     let ended = collect_from(adapter, &with_news(adapter, on_engine));
     let looks = adapter.personality().log_wakes == LogWakes::Values;
     if unlogged || (looks && !ended) {
@@ -128,7 +127,7 @@ pub(super) fn wake(adapter: &Arc<Miniport>, queue: &HwQueue, news: &News) -> boo
 }
 
 fn with_news(adapter: &Miniport, concerned: impl Fn(&HwQueue) -> bool) -> Vec<Arc<HwQueue>> {
-    let queues = VidSch::of(adapter).queues().into_iter();
+    let queues = HwQueue::all_of(adapter).into_iter();
     queues.filter(|queue| queue.has_logs() && concerned(queue) && queue.log().has_news()).collect()
 }
 

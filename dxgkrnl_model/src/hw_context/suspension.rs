@@ -9,8 +9,7 @@ use wddm_abi::{DXGKARG_RESUMECONTEXT, DXGKARG_SUSPENDCONTEXT, ntstatus};
 use super::HwContext;
 use crate::ddi::{self, call_ddi};
 use crate::rules::queue::SUSPEND_STATUS;
-use crate::vidsch::VidSch;
-use crate::vidsch::judge_resume;
+use crate::worker::Worker;
 
 /// First suspend fence.
 const FIRST_SUSPEND_FENCE: u64 = 0x5_0000_0001;
@@ -108,7 +107,7 @@ impl HwContext {
         }
         let adapter = self.device.adapter();
         self.changed.notify(adapter.kernel());
-        VidSch::of(adapter).kick(adapter);
+        Worker::of(adapter).kick(adapter);
     }
 
     /// Asks the driver to take the context off its run list, unless it is off or has been asked.
@@ -215,9 +214,9 @@ impl HwContext {
         arguments.hContext = crate::handle::of_driver(self.driver_handle());
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiResumeContext(miniport, pointer)));
-        judge_resume(adapter, "DxgkDdiResumeContext", status);
+        adapter.judge_resume("DxgkDdiResumeContext", status);
         // What its kernel-mode queues were given meanwhile goes on to the driver.
-        VidSch::of(adapter).kick(adapter);
+        Worker::of(adapter).kick(adapter);
     }
 
     /// [`resume`](Self::resume), also of a context whose suspension the driver has yet to acknowledge.

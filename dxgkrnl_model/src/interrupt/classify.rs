@@ -376,7 +376,7 @@ fn queue_faulted(adapter: &Arc<Miniport>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA
 fn find_queue(adapter: &Miniport, named: HANDLE, reading: HandleReading) -> Option<Arc<HwQueue>> {
     let ours = reading.takes_dxgkrnl().then(|| handle::object::<HwQueue>(named)).flatten();
     ours.or_else(|| {
-        let queues = reading.takes_driver().then(|| VidSch::of(adapter).queues())?;
+        let queues = reading.takes_driver().then(|| HwQueue::all_of(adapter))?;
         queues.into_iter().find(|queue| queue.driver_handle() == named.expose_provenance())
     })
 }

@@ -25,7 +25,7 @@ use crate::memory::VidMm;
 use crate::miniport::Miniport;
 use crate::process::ProcessAdapter;
 use crate::sync::{Lock, Rank};
-use crate::vidsch::VidSch;
+use crate::worker::Worker;
 
 /// A paging queue.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl PagingQueue {
             }
             if !done {
                 // Failing a device may need the worker that this is.
-                VidSch::of(adapter).defer(adapter, Box::new(move |_| device.fail(DeviceState::Stopped)));
+                Worker::of(adapter).defer(adapter, Box::new(move |_| device.fail(DeviceState::Stopped)));
             }
             if state.value() != value {
                 state.signal(adapter.kernel(), value);

@@ -37,7 +37,7 @@ fn progress_of(queues: &[Arc<HwQueue>], node: u32) -> Option<u64> {
 
 /// Whether the queues of a node have done what user mode, or the kernel, has told that is queued.
 pub(super) fn is_done(adapter: &Miniport, node: u32) -> bool {
-    progress_of(&VidSch::of(adapter).queues(), node).is_some()
+    progress_of(&HwQueue::all_of(adapter), node).is_some()
 }
 
 /// Looks for engines that have been idle for `delay`, and has them go to F1. `at`: when to look again. On the
@@ -48,11 +48,12 @@ pub(crate) fn watch(adapter: &Arc<Miniport>, delay: Ticks, at: &mut impl FnMut(T
     if nodes.is_empty() {
         return;
     }
-    let queues = VidSch::of(adapter).queues();
+    let queues = HwQueue::all_of(adapter);
     for (index, (node, state)) in nodes.into_iter().enumerate() {
         let Some(node) = node else { continue };
         let now = adapter.kernel().now();
-        let progress = progress_of(&queues, node).filter(|_| state == 0 && !VidSch::of(adapter).has_work(node));
+        let progress =
+            progress_of(&queues, node).filter(|_| state == 0 && !VidSch::of(adapter).has_work(adapter, node));
         let since = {
             let mut idle = power.idle.lock();
             let length = idle.len().max(index + 1);

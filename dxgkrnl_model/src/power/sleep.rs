@@ -17,10 +17,11 @@ use wddm_abi::POWER_ACTION;
 
 use super::Power;
 use crate::hw_context::{HwContext, Keeper, Suspend};
+use crate::hw_queue::HwQueue;
 use crate::memory::lost::{self, Loss, Taken};
 use crate::miniport::Miniport;
 use crate::sync::{Admission, Gate, Lock, Rank};
-use crate::vidsch::VidSch;
+use crate::worker::Worker;
 
 /// Whether the device sleeps, and what was taken from it.
 #[derive(Debug)]
@@ -92,7 +93,7 @@ impl Sleep {
         // None is held: a reset for the sake of an acknowledgement aborts contexts, perhaps one of these.
         crate::recovery::await_suspensions(adapter, &asked);
         crate::recovery::take_packets_off(adapter);
-        for doorbell in VidSch::of(adapter).queues().iter().flat_map(|queue| queue.doorbells()) {
+        for doorbell in HwQueue::all_of(adapter).iter().flat_map(|queue| queue.doorbells()) {
             doorbell.disconnect_for_d3();
         }
         let taken = lost::take_out(adapter, loss);
@@ -123,7 +124,7 @@ impl Sleep {
         }
         crate::recovery::forget_time(adapter);
         self.rests.store(false, Ordering::Release);
-        VidSch::of(adapter).kick(adapter);
+        Worker::of(adapter).kick(adapter);
     }
 
     /// Admits the thread that looks for timeouts; `None`: nothing runs.

@@ -13,7 +13,7 @@ use crate::hw_context::{HwContext, Keeper};
 use crate::memory::space::AddressSpace;
 use crate::miniport::Miniport;
 use crate::sync::{Gate, Lock, Rank, Signal};
-use crate::vidsch::VidSch;
+use crate::worker::Worker;
 
 /// How the contexts of a process get its root.
 #[derive(Debug)]
@@ -136,7 +136,7 @@ pub(crate) fn replace(
         work.0.lock().done = Some(done);
         work.1.notify(adapter.kernel());
     };
-    VidSch::of(adapter).defer(adapter, Box::new(replace));
+    Worker::of(adapter).defer(adapter, Box::new(replace));
     let wait = |deadline| asked.1.wait_for(kernel, deadline, || asked.0.lock().done);
     let replaced = wait(Some(deadline)).or_else(|| {
         // Where the worker has begun, the calls of the driver that it is amid end.
@@ -149,6 +149,6 @@ pub(crate) fn replace(
             let _ = context.is_alive().then(|| context.let_on_early(Keeper::Root));
         }
     }
-    VidSch::of(adapter).kick(adapter);
+    Worker::of(adapter).kick(adapter);
     replaced.unwrap_or(false)
 }

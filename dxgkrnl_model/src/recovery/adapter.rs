@@ -31,6 +31,7 @@ use crate::sync::Admission;
 use crate::vidsch::VidSch;
 use crate::vidsch::dpc::{give_back, hear};
 use crate::vidsch::packet::Packet;
+use crate::worker::Worker;
 
 /// Resets the adapter.
 ///
@@ -130,7 +131,7 @@ fn reset(adapter: &Arc<Miniport>, reason: Reason, recovers: Admission<'_>) {
         device.fail_marked();
     }
     record.step(Step::SystemResumed(resumed));
-    VidSch::of(adapter).kick(adapter);
+    Worker::of(adapter).kick(adapter);
 }
 
 /// More resets than TdrLimitCount within TdrLimitTime are a bug check.

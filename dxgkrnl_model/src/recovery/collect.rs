@@ -12,11 +12,11 @@ use wddm_abi::{
 use super::steps::Reason;
 use crate::adapter::query::Buffer;
 use crate::ddi::{self, call_ddi};
+use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
 use crate::poison;
 use crate::recovery::Tdr;
 use crate::rules::tdr::TDR_COLLECT;
-use crate::vidsch::VidSch;
 use crate::vidsch::packet::Snapshot;
 
 /// `VIDEO_ENGINE_TIMEOUT_DETECTED`.
@@ -87,7 +87,7 @@ pub(super) fn hw_engine(adapter: &Miniport, node: u32, pending: u32, reason: Rea
     };
     // CAST: queues.
     payload.NumberOfReadyInteractiveHwQueues =
-        VidSch::of(adapter).queues().iter().filter(|queue| ready(queue)).count() as u32;
+        HwQueue::all_of(adapter).iter().filter(|queue| ready(queue)).count() as u32;
     before_engine(adapter, reason, &payload)
 }
 

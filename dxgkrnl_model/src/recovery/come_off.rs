@@ -2,33 +2,17 @@
 //! lose its power. The thread that wants that waits for it, and an engine that does not answer is reset.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::hw_engine::Late;
 use super::steps::Reason;
 use super::{hw_engine, packet};
 use crate::hw_context::HwContext;
+use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
 use crate::personality::Departure;
 use crate::rules::queue::SUSPEND_ACK;
-use crate::sync::Signal;
 use crate::vidsch::VidSch;
-
-/// Lets the worker do something. Returns when that is over, or the adapter stops.
-///
-/// IRQL: PASSIVE_LEVEL; not on the worker.
-pub(super) fn on_worker(adapter: &Arc<Miniport>, work: impl FnOnce(&Arc<Miniport>) + Send + 'static) {
-    let done = Arc::new((AtomicBool::new(false), Signal::new()));
-    let told = done.clone();
-    let work = move |adapter: &Arc<Miniport>| {
-        work(adapter);
-        told.0.store(true, Ordering::Release);
-        told.1.notify(adapter.kernel());
-    };
-    VidSch::of(adapter).defer(adapter, Box::new(work));
-    let over = || (done.0.load(Ordering::Acquire) || !adapter.is_working()).then_some(());
-    done.1.wait_for(adapter.kernel(), None, over);
-}
+use crate::worker::Worker;
 
 /// [`await_suspensions`] of one context.
 ///
@@ -80,7 +64,7 @@ pub(crate) fn take_packets_off(adapter: &Arc<Miniport>) {
         loop {
             // What the worker has begun to hand in is with the driver by then.
             let asked = node.clone();
-            on_worker(adapter, move |adapter| {
+            Worker::of(adapter).run(adapter, move |adapter| {
                 if !asked.packet.is_off() {
                     asked.packet.preempt(adapter);
                 }
@@ -93,7 +77,7 @@ pub(crate) fn take_packets_off(adapter: &Arc<Miniport>) {
             }
             // A node that was found empty has another TdrDelay for its answer.
             let late = node.clone();
-            on_worker(adapter, move |adapter| {
+            Worker::of(adapter).run(adapter, move |adapter| {
                 if !late.packet.is_off() {
                     packet::recover(adapter, &late, Reason::Preemption);
                 }
@@ -104,7 +88,7 @@ pub(crate) fn take_packets_off(adapter: &Arc<Miniport>) {
 
 /// Whether every queue of a node is done with what was queued.
 fn is_idle(adapter: &Miniport, node: u32) -> bool {
-    let queues = VidSch::of(adapter).queues();
+    let queues = HwQueue::all_of(adapter);
     queues
         .iter()
         .filter(|queue| queue.context().node() == node)

@@ -29,7 +29,6 @@ use crate::personality::Departure;
 use crate::recovery::Tdr;
 use crate::rules::tdr::{TDR_GUILTY, TDR_INVALIDATE};
 use crate::scheduling_log::SchedulingLogSet;
-use crate::vidsch::VidSch;
 
 /// Between the reset of an engine and its resumption, in which DXG-INT-AFTER-RESET is judged: five milliseconds.
 const SETTLE: i64 = -50_000;
@@ -210,7 +209,7 @@ fn have_let_go(adapter: &Miniport, late: &[Arc<HwContext>]) -> bool {
 
 /// Disconnects the doorbells of a node's queues; how many were connected.
 fn disconnect(adapter: &Miniport, node: u32) -> usize {
-    let queues = VidSch::of(adapter).queues().into_iter().filter(|queue| queue.context().node() == node);
+    let queues = HwQueue::all_of(adapter).into_iter().filter(|queue| queue.context().node() == node);
     let doorbells: Vec<_> =
         queues.flat_map(|queue| queue.doorbells()).filter(|doorbell| doorbell.is_connected()).collect();
     for doorbell in &doorbells {
@@ -239,7 +238,7 @@ fn is_stuck(context: &Arc<HwContext>, node: u32, late: &[Arc<HwContext>]) -> boo
 
 /// Queues of a node, by the addresses of their objects, with the values of their progress fences.
 fn progress_of(adapter: &Miniport, node: u32) -> Vec<(usize, u64)> {
-    let queues = VidSch::of(adapter).queues();
+    let queues = HwQueue::all_of(adapter);
     let here = queues.iter().filter(|queue| queue.context().node() == node);
     here.map(|queue| (Arc::as_ptr(queue).addr(), queue.progress().value())).collect()
 }

@@ -25,6 +25,7 @@ use crate::vidsch::Node;
 use crate::vidsch::VidSch;
 use crate::vidsch::dpc::{give_back, hear};
 use crate::vidsch::packet::{Load, Packet, Snapshot, is_before};
+use crate::worker::Worker;
 
 /// A call of `DxgkDdiQueryCurrentFence`.
 #[derive(Clone, Copy, Debug)]
@@ -251,7 +252,7 @@ pub(super) fn recover(adapter: &Arc<Miniport>, node: &Arc<Node>, reason: Reason)
         others.reset_late(adapter);
     }
     node.packet.changed.notify(adapter.kernel());
-    VidSch::of(adapter).kick(adapter);
+    Worker::of(adapter).kick(adapter);
 }
 
 /// The whole adapter is about to be reset because of this node: the device that hangs is told apart from those that are
@@ -271,7 +272,7 @@ fn blame(node: &Node, named: Option<usize>, state: DeviceState) {
 /// Dxgkrnl's.
 fn judge_guilty(adapter: &Miniport, node: u32, guilty: Option<usize>) {
     let Some(named) = guilty else { return };
-    let right = VidSch::of(adapter).has_context(node, named);
+    let right = VidSch::of(adapter).has_context(adapter, node, named);
     adapter.rules().check(&TDR_GUILTY, right, || format!("node {node}: hContext is {named:#x}"));
 }
 
@@ -281,7 +282,7 @@ fn leave_alone(adapter: &Miniport, node: &Node) {
     let answers = node.packet.wait_on(adapter.kernel().now(), adapter.personality().tdr.delay);
     adapter.rules().check(&PREEMPT_ANSWER, answers, || format!("node {}", node.ordinal));
     node.packet.changed.notify(adapter.kernel());
-    VidSch::of(adapter).kick(adapter);
+    Worker::of(adapter).kick(adapter);
 }
 
 /// Notes what is known of a node and ignores its interrupts from here on, in one step at the device's level; unless

@@ -11,6 +11,7 @@ use wddm_abi::{
 
 use super::testing::{made, refuses_tests};
 use super::{Call, DONE, INVALID, capture, thunks};
+use crate::command::{Command, Submission};
 use crate::context::Context;
 use crate::device::{Device, DeviceState};
 use crate::handle::HandleType;
@@ -19,8 +20,7 @@ use crate::hw_queue::end_of_wait;
 use crate::personality::HwContexts;
 use crate::place::Place;
 use crate::process::UserObject;
-use crate::vidsch::VidSch;
-use crate::vidsch::command::{Command, Submission};
+use crate::worker::Worker;
 
 /// Most bytes of private data.
 pub(super) const PRIVATE_LIMIT: usize = 1 << 20;
@@ -152,7 +152,7 @@ thunks! {
             let make = || Context::create(&device, node, affinity, &mut private, flags);
             let context = made(adapter, node, bare, make)?;
             context.commands().set_null_rendering(record.Flags.NullRendering());
-            VidSch::of(device.adapter()).add_context(&context);
+            context.enter();
             UserObject::Context(context)
         };
         record.hContext = call.insert(object)?;
@@ -193,7 +193,7 @@ thunks! {
             if !context.commands().push(Command::Submit(submission)) {
                 return Err(ntstatus::STATUS_DEVICE_REMOVED);
             }
-            VidSch::of(context.device().adapter()).kick(context.device().adapter());
+            Worker::of(context.device().adapter()).kick(context.device().adapter());
         }
         DONE
     }

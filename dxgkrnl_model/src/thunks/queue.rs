@@ -11,6 +11,7 @@ use wddm_abi::{
 use super::device::{device, node_of, private, submission};
 use super::testing::{made, refuses_tests};
 use super::{Call, DONE, INVALID, capture, thunks};
+use crate::command::Command;
 use crate::doorbell::{Doorbell, PRIVATE_MAX, Request};
 use crate::handle::HandleType;
 use crate::hw_context::{HwContext, Way};
@@ -19,8 +20,7 @@ use crate::memory::allocation::OpenAllocation;
 use crate::miniport::Miniport;
 use crate::personality::HwContexts;
 use crate::process::UserObject;
-use crate::vidsch::VidSch;
-use crate::vidsch::command::Command;
+use crate::worker::Worker;
 
 /// Checks that this Windows has `D3DKMTCreateHwContext` and `D3DKMTDestroyHwContext`.
 ///
@@ -136,7 +136,7 @@ thunks! {
         if !queue.commands().push(Command::Submit(submission)) {
             return Err(ntstatus::STATUS_DEVICE_REMOVED);
         }
-        VidSch::of(queue.adapter()).kick(queue.adapter());
+        Worker::of(queue.adapter()).kick(queue.adapter());
         DONE
     }
 

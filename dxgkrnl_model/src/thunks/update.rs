@@ -18,12 +18,12 @@ use wddm_abi::{
 use super::device::device;
 use super::memory::{MOST_PAGES, has_gpu_addresses, protection};
 use super::{Call, DONE, INVALID, capture, thunks};
+use crate::command::Command;
 use crate::device::Device;
 use crate::fence::AnyFence;
 use crate::memory::companion::{self, Change, Update};
 use crate::memory::va::{PAGE, Protection, Use};
-use crate::vidsch::VidSch;
-use crate::vidsch::command::Command;
+use crate::worker::Worker;
 
 /// Most operations of one call. Chosen.
 const MOST: u32 = 4096;
@@ -186,7 +186,7 @@ thunks! {
                 return Err(ntstatus::STATUS_DEVICE_REMOVED);
             }
         }
-        VidSch::of(device.adapter()).kick(device.adapter());
+        Worker::of(device.adapter()).kick(device.adapter());
         DONE
     }
 }

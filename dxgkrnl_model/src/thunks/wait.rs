@@ -13,6 +13,7 @@ use wddm_abi::{
 
 use super::device::device;
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
+use crate::command::{Command, Commands};
 use crate::context::Context;
 use crate::device::Device;
 use crate::fence::monitored::MonitoredFence;
@@ -20,8 +21,7 @@ use crate::fence::{AnyFence, Target, Wait, cancel, wait_for};
 use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
 use crate::sync::Signal;
-use crate::vidsch::VidSch;
-use crate::vidsch::command::{Command, Commands};
+use crate::worker::Worker;
 
 /// Most fences in one call. Source: macros D3DDDI_MAX_OBJECT_WAITED_ON and D3DDDI_MAX_OBJECT_SIGNALED.
 const LIMIT: u32 = 32;
@@ -168,7 +168,7 @@ fn push(owners: &[Owner], command: &Command) -> Outcome {
         if !owner.commands().push(command.clone()) {
             return Err(ntstatus::STATUS_DEVICE_REMOVED);
         }
-        VidSch::of(owner.device().adapter()).kick(owner.device().adapter());
+        Worker::of(owner.device().adapter()).kick(owner.device().adapter());
     }
     DONE
 }

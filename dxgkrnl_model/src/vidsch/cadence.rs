@@ -131,7 +131,7 @@ impl VidSch {
     /// Preempts nodes on which a context had its slice, or on which paging waits. When to look again.
     ///
     /// IRQL: PASSIVE_LEVEL; on the worker.
-    pub(super) fn keep_cadence(&self, adapter: &Arc<Miniport>) -> Option<Ticks> {
+    pub(crate) fn keep_cadence(&self, adapter: &Arc<Miniport>) -> Option<Ticks> {
         let settings = adapter.personality().preemption;
         if !settings.in_ordinary_use {
             return None;
@@ -143,7 +143,7 @@ impl VidSch {
     fn keep_cadence_of(&self, adapter: &Arc<Miniport>, node: &Node, settings: &Preemption) -> Option<Ticks> {
         let now = adapter.kernel().now();
         let oldest = node.packet.oldest().filter(|_| node.packet.preempting_since().is_none());
-        let Some(contender) = oldest.and_then(|oldest| self.contender(node, &oldest)) else {
+        let Some(contender) = oldest.and_then(|oldest| self.contender(adapter, node, &oldest)) else {
             node.cadence.lock().paging = None;
             return None;
         };
@@ -172,7 +172,7 @@ impl VidSch {
     ///
     /// IRQL: PASSIVE_LEVEL; on the worker.
     pub(crate) fn preempt_late(&self, adapter: &Arc<Miniport>, node: &Node) {
-        let contender = node.packet.oldest().and_then(|oldest| self.contender(node, &oldest));
+        let contender = node.packet.oldest().and_then(|oldest| self.contender(adapter, node, &oldest));
         let contender = contender.filter(|_| !adapter.personality().departs(Departure::PreemptsForNobody));
         {
             let mut cadence = node.cadence.lock();
@@ -189,7 +189,7 @@ impl VidSch {
     }
 
     /// Who wants a node that `oldest` has; `None`: nobody else.
-    fn contender(&self, node: &Node, oldest: &Packet) -> Option<Contender> {
+    fn contender(&self, adapter: &Miniport, node: &Node, oldest: &Packet) -> Option<Contender> {
         if oldest.is_paging() {
             return None;
         }
@@ -199,7 +199,8 @@ impl VidSch {
         }
         let has = &oldest.context;
         let behind = flights.into_iter().map(|packet| packet.context);
-        let waiting = self.in_turn(node, Some(has)).into_iter().filter(|context| context.commands().has_buffer());
+        let waiting =
+            self.in_turn(adapter, node, Some(has)).into_iter().filter(|context| context.commands().has_buffer());
         let others = behind.chain(waiting).filter(|context| !Arc::ptr_eq(context, has));
         let next = others.reduce(|best, other| if outranks(&other, &best) { other } else { best })?;
         let is_shared = node.cadence.lock().sharing.upgrade().is_some_and(|sharing| Arc::ptr_eq(&sharing, has));
@@ -213,8 +214,9 @@ impl VidSch {
 
     /// The contexts of a node, none before one that outranks it, and else the one behind `last` first; `None`: the one
     /// whose share or turn it is.
-    fn in_turn(&self, node: &Node, last: Option<&Arc<Context>>) -> Vec<Arc<Context>> {
-        let mut contexts: Vec<_> = node.contexts.lock().iter().filter_map(Weak::upgrade).collect();
+    fn in_turn(&self, adapter: &Miniport, node: &Node, last: Option<&Arc<Context>>) -> Vec<Arc<Context>> {
+        let mut contexts = Context::all_of(adapter);
+        contexts.retain(|context| context.node() == node.ordinal);
         let (first, owed) = {
             let cadence = node.cadence.lock();
             (cadence.first.upgrade(), cadence.owed.upgrade().filter(|_| last.is_none()))
@@ -236,7 +238,7 @@ impl VidSch {
     }
 
     /// A buffer of `context` was handed over: those that wait and are outranked get their share.
-    fn note_turn(&self, node: &Node, context: &Arc<Context>) {
+    fn note_turn(&self, adapter: &Miniport, node: &Node, context: &Arc<Context>) {
         let shared = {
             let mut cadence = node.cadence.lock();
             if cadence.owed.upgrade().is_some_and(|owed| Arc::ptr_eq(&owed, context)) {
@@ -246,7 +248,7 @@ impl VidSch {
             cadence.shared.upgrade()
         };
         let waits = |other: &Arc<Context>| outranks(context, other) && !is_idle(other) && other.commands().has_buffer();
-        let waiting = self.in_turn(node, shared.as_ref().or(Some(context))).into_iter().find(waits);
+        let waiting = self.in_turn(adapter, node, shared.as_ref().or(Some(context))).into_iter().find(waits);
         let mut cadence = node.cadence.lock();
         match waiting {
             Some(waiting) => {
@@ -283,7 +285,7 @@ impl VidSch {
         let has_room = || !waits() && !Power::of(adapter).sleep.rests() && node.packet.has_room(limit);
         loop {
             let mut submitted = false;
-            for context in self.in_turn(node, None) {
+            for context in self.in_turn(adapter, node, None) {
                 let took = std::cell::Cell::new(false);
                 context.commands().pump(
                     adapter,
@@ -299,9 +301,9 @@ impl VidSch {
                 );
                 if took.get() {
                     submitted = true;
-                    let next = self.in_turn(node, Some(&context)).into_iter().next();
+                    let next = self.in_turn(adapter, node, Some(&context)).into_iter().next();
                     node.cadence.lock().first = next.as_ref().map(Arc::downgrade).unwrap_or_default();
-                    self.note_turn(node, &context);
+                    self.note_turn(adapter, node, &context);
                     // Who outranks others goes on.
                     break;
                 }

@@ -16,6 +16,7 @@ use crate::scheduling_log::SchedulingLogSet;
 use crate::vidsch::Node;
 use crate::vidsch::VidSch;
 use crate::vidsch::packet::{Load, Packet};
+use crate::worker::Worker;
 
 /// Works off one node's notifications in the order in which they came.
 ///
@@ -33,7 +34,7 @@ pub(crate) fn work_off(adapter: &Arc<Miniport>, node: usize, list: NodeList) {
     if let Some(node) = u32::try_from(node).ok().and_then(|node| VidSch::of(adapter).node(node)) {
         node.packet.changed.notify(adapter.kernel());
     }
-    VidSch::of(adapter).kick(adapter);
+    Worker::of(adapter).kick(adapter);
 }
 
 fn work_off_one(adapter: &Arc<Miniport>, node: usize, notice: Notice) {
@@ -113,7 +114,7 @@ fn want_reset(adapter: &Arc<Miniport>, node: u32, reason: Reason) {
             crate::recovery::reset_wanted(adapter, node, reason);
         }
     };
-    VidSch::of(adapter).defer(adapter, Box::new(work));
+    Worker::of(adapter).defer(adapter, Box::new(work));
 }
 
 /// Works off what one node's notifications say of packets, which the node does not have any more, and of fences, whose

@@ -22,9 +22,9 @@ use nt_model::sched::Ticks;
 
 pub(crate) use ids::is_before;
 
-use super::command::Submission;
 use super::completion::Completion;
 use super::journal::{Journal, PacketEvent, Preemptions};
+use crate::command::Submission;
 use crate::context::Context;
 use crate::miniport::Miniport;
 use crate::personality::{Departure, Submitted};
