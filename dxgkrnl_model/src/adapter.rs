@@ -28,7 +28,7 @@ use crate::driver::LoadedDriver;
 use crate::features::{FeatureState, Features};
 use crate::fence::native::FenceOnAdapter;
 use crate::miniport::Miniport;
-use crate::recovery::Tdr;
+use crate::recovery::Watch;
 use crate::shared::Shared;
 use crate::vidsch::VidSch;
 
@@ -36,7 +36,7 @@ pub use crate::interrupt::Notification;
 pub use crate::miniport::{AdapterConfig, AdapterState, JOURNAL};
 pub use crate::place::Place;
 pub use crate::recovery::collect::{DebugBlob, DebugQuestion};
-pub use crate::recovery::steps::{Reason, Recovery, Step, What};
+pub use crate::tdr::steps::{Reason, Recovery, Step, What};
 pub use crate::vidsch::journal::{PacketEvent, Preemptions};
 pub use start::StartError;
 
@@ -75,7 +75,7 @@ impl Adapter {
     /// What the driver wrote last into the buffer of `DxgkDdiCollectDbgInfo` or `DxgkDdiCollectDbgInfo2`, whole, as a
     /// live dump of Windows has it; empty before the first reset.
     pub fn debug_info(&self) -> Vec<u8> {
-        Tdr::of(self).debug_info()
+        Watch::of(self).debug_info()
     }
 
     /// Where the values of each native fence lie: segments of CurrentValue and MonitoredValue; 0: system memory. In no
@@ -86,12 +86,12 @@ impl Adapter {
 
     /// Debug information that the driver gave, the newest last; the last 16.
     pub fn debug_blobs(&self) -> Vec<DebugBlob> {
-        Tdr::of(self).debug_blobs()
+        Watch::of(self).debug_blobs()
     }
 
     /// What was recovered, step by step, in order.
     pub fn recoveries(&self) -> Vec<Recovery> {
-        Tdr::of(self).journal.recoveries()
+        Watch::of(self).journal.recoveries()
     }
 
     /// What has happened to the packets of a node, in order; empty for a node that is not there.

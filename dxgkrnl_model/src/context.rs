@@ -11,7 +11,7 @@ use wddm_abi::{
 use crate::alive::make_room;
 use crate::command::Commands;
 use crate::ddi::{self, call_ddi};
-use crate::device::{Device, DeviceState, judge_creation};
+use crate::device::{Device, judge_creation};
 use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::hw_queue::STANDSTILL;
 use crate::memory::VidMm;
@@ -24,6 +24,7 @@ use crate::priority::Priority;
 use crate::process::judge_destroy;
 use crate::rules::paging::{CANCEL_STATUS, CONTEXT_COMPANION, CONTEXT_INFO, CONTEXT_OUTPUT, OBJECT_HANDLE};
 use crate::sync::{Lock, Rank};
+use crate::tdr::DeviceState;
 use crate::vidsch::VidSch;
 use crate::worker::Worker;
 

@@ -25,10 +25,10 @@ use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
 use crate::priority::Priority;
 use crate::process::judge_destroy;
-use crate::recovery::Tdr;
 use crate::rules::paging::OBJECT_HANDLE;
 use crate::scheduling_log::SchedulingLogSet;
 use crate::sync::{Admission, Gate, Lock, Naming, Rank, Signal};
+use crate::tdr::Tdr;
 
 /// A hardware context.
 #[derive(Debug)]

@@ -26,7 +26,6 @@ pub(crate) use self::standstill::drain;
 use crate::alive::make_room;
 use crate::command::{Commands, Submission};
 use crate::ddi::{self, call_ddi};
-use crate::device::DeviceState;
 use crate::doorbell::Doorbell;
 use crate::fence::monitored::{self, MonitoredFence};
 use crate::fence::native::{LocalFence, PRIVATE_SIZE, Request};
@@ -38,10 +37,11 @@ use crate::miniport::Miniport;
 use crate::personality::{KernelProgress, PacketCap, ProgressFenceHandle, ProgressOpened};
 use crate::power::Power;
 use crate::process::{ProcessInner, UserObject, judge_destroy};
-use crate::recovery::Tdr;
 use crate::rules::paging::HW_SUBMIT_STATUS;
 use crate::rules::tdr::HW_STALL;
 use crate::sync::{Gate, Lock, Named, Naming, Rank, Signal};
+use crate::tdr::DeviceState;
+use crate::tdr::Tdr;
 
 /// The fence that says how far a queue is.
 #[derive(Clone, Debug)]
@@ -111,7 +111,7 @@ pub(crate) struct HwQueue {
     commands: Commands,
     flights: Lock<Vec<Flight>>,
     /// What the watch saw last: last queued value, progress, since when.
-    pub(crate) watch: Lock<crate::recovery::QueueWatch>,
+    pub(crate) watch: Lock<QueueWatch>,
     /// What was submitted was judged not to run.
     given_up: AtomicBool,
     /// User mode was found not to tell what it queues.
@@ -133,6 +133,16 @@ pub(crate) fn end_of_wait(adapter: &Miniport) -> Ticks {
 
 impl KernelObject for HwQueue {
     const KIND: &'static str = "hardware queue";
+}
+
+/// What the watch of one queue saw.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QueueWatch {
+    pub(crate) progress: u64,
+    /// Since when the progress has been that with more queued.
+    pub(crate) since: Option<Ticks>,
+    /// How many looks in a row have found that the queue's buffers do not run.
+    pub(crate) stalled: u32,
 }
 
 /// Hardware queues of an adapter.
@@ -278,7 +288,7 @@ impl HwQueue {
             told: AtomicU64::new(0),
             commands: Commands::new(),
             flights: Lock::new(Rank::Object, Vec::new()),
-            watch: Lock::new(Rank::Log, crate::recovery::QueueWatch::default()),
+            watch: Lock::new(Rank::Log, QueueWatch::default()),
             given_up: AtomicBool::new(false),
             is_untold: AtomicBool::new(false),
             process: Arc::downgrade(process),

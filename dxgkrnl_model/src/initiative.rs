@@ -127,8 +127,7 @@ impl Os {
     /// Has the driver collect debug information of the adapter as it is, as a tool does: [`Adapter::debug_info`].
     pub fn collect_debug_info(&self, adapter: &Arc<Adapter>) {
         let _inside = self.kernel().enter();
-        let _judged =
-            self.ask_for_debug_info(adapter, &mut DebugQuestion::adapter(crate::recovery::steps::Reason::Forced));
+        let _judged = self.ask_for_debug_info(adapter, &mut DebugQuestion::adapter(crate::tdr::steps::Reason::Forced));
     }
 
     /// Asks the driver for debug information: its status, and the bytes. What it writes to the payload is in the

@@ -27,9 +27,9 @@ use wddm_abi::{DXGK_INTERRUPT_TYPE, DXGKARGCB_NOTIFY_INTERRUPT_DATA};
 use crate::ddi::call_ddi;
 use crate::miniport::Miniport;
 use crate::pci::DEVICE_IRQL;
-use crate::recovery::Tdr;
 use crate::rules::interrupt::{DPC_NOTIFY, INT_DPC, INT_LEVEL, INT_MESSAGE, INT_REENTRANT, ISR_CLAIM, ISR_DISMISS};
 use crate::sync::{Lock, Rank};
+use crate::tdr::Tdr;
 pub(crate) use classify::{Notice, Signaled};
 pub use journal::Notification;
 

@@ -45,6 +45,7 @@ mod sharing;
 mod statistics;
 pub mod statuses;
 pub mod sync;
+mod tdr;
 pub mod thunks;
 pub mod transcript;
 mod vidsch;

@@ -7,6 +7,7 @@
 //! process ends or the adapter stops.
 
 mod adapter;
+pub(crate) mod lockout;
 mod other;
 pub(crate) mod root;
 mod rundown;
@@ -30,10 +31,10 @@ use crate::memory::allocation::{Allocation, OpenAllocation, OpenResource};
 use crate::memory::paging_queue::PagingQueue;
 use crate::miniport::Miniport;
 use crate::power::Power;
-use crate::recovery::lockout::Hangs;
 use crate::shared::Shared;
 use crate::sync::{Admission, Lock, Rank};
 pub(crate) use adapter::{ProcessAdapter, judge_destroy};
+use lockout::Hangs;
 pub(crate) use other::OtherProcess;
 pub(crate) use rundown::Admitted;
 use rundown::Rundown;

@@ -34,28 +34,28 @@ mod come_off;
 mod dependents;
 mod hw_engine;
 mod journal;
-pub(crate) mod lockout;
 pub(crate) mod packet;
-pub mod steps;
 pub(crate) mod unheard;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nt_model::sched::Ticks;
 use wddm_abi::DXGK_SCHEDULING_LOG_CONTEXT_STATE;
 
 pub(crate) use self::come_off::{await_suspension, await_suspensions, take_packets_off};
 use self::hw_engine::Late;
-use self::steps::Reason;
 use crate::hw_context::{HwContext, Suspend};
 use crate::hw_queue::HwQueue;
+use crate::hw_queue::QueueWatch;
 use crate::miniport::Miniport;
 use crate::personality::{Departure, Gate};
 use crate::power::Power;
 use crate::rules::tdr::HW_STALL;
 use crate::scheduling_log::SchedulingLogSet;
 use crate::sync::{Admission, Gate as Alone, Lock, Rank};
+use crate::tdr::steps::Reason;
+use crate::tdr::{NodeState, Tdr};
 use crate::vidsch::VidSch;
 use crate::worker::Worker;
 
@@ -65,16 +65,6 @@ const SOON: Ticks = 10_000;
 /// Looks in a row, a TdrDelay apart, that find a queue's buffers not running before that is a verdict.
 const SEEN_STALLED: u32 = 2;
 
-/// What the watch of one queue saw.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct QueueWatch {
-    progress: u64,
-    /// Since when the progress has been that with more queued.
-    since: Option<Ticks>,
-    /// How many looks in a row have found that the queue's buffers do not run.
-    stalled: u32,
-}
-
 /// A context that was asked to leave its run list.
 #[derive(Debug)]
 struct Probe {
@@ -82,58 +72,33 @@ struct Probe {
     since: Ticks,
 }
 
-/// A node under reset.
-#[derive(Clone, Copy, Debug, Default)]
-struct NodeState {
-    /// The reset has begun and the engine is not resumed.
-    resetting: bool,
-    /// `DxgkDdiResetHwEngine` has returned and `DxgkDdiResumeHwEngine` has not been called.
-    quiet: bool,
-}
-
-/// TDR of one adapter.
+/// What the watch of an adapter has seen, and what was recovered.
 #[derive(Debug)]
-pub(crate) struct Tdr {
-    enabled: AtomicBool,
+pub(crate) struct Watch {
     /// A recovery is under way: one at a time, since the adapter's takes along what an engine's is about. Left before
     /// devices are lost, whose contexts wait for their suspensions, which may want a recovery of their own.
     alone: Alone,
-    /// However many resets there are, the system goes on.
-    unlimited: AtomicBool,
-    nodes: Lock<Vec<NodeState>>,
     probes: Lock<Vec<Probe>>,
     invalidated: Lock<Vec<Arc<HwContext>>>,
     packets: Lock<Vec<packet::PacketWatch>>,
     /// When the adapter was reset.
     resets: Lock<Vec<Ticks>>,
-    /// How often each node's interrupts began to count again behind a reset of its engine or of the adapter.
-    over: Lock<Vec<u64>>,
-    /// How often all did behind a reset of the adapter.
-    adapter_over: AtomicU64,
     /// What was recovered.
     pub(crate) journal: journal::Journal,
     /// Fences that are past their monitored value with somebody waiting, and since when.
     lost: Lock<Vec<(u64, Ticks)>>,
     last_audit: AtomicU64,
-    /// A paging buffer did not end while nothing looked for timeouts: no other one is waited for then.
-    pub(crate) paging_lost: AtomicBool,
     /// The last debug information that the driver gave, in order.
     debug_info: Lock<Vec<collect::DebugBlob>>,
-    /// Engine resets so far.
-    pub(crate) engine_resets: AtomicU64,
-    /// Adapter resets so far.
-    pub(crate) adapter_resets: AtomicU64,
-    /// Contexts that were probed and acknowledged.
-    pub(crate) innocent_probes: AtomicU64,
 }
 
-impl Default for Tdr {
+impl Default for Watch {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Tdr {
+impl Watch {
     /// That of an adapter.
     pub(crate) fn of(adapter: &Miniport) -> &Self {
         adapter.extension()
@@ -141,24 +106,15 @@ impl Tdr {
 
     fn new() -> Self {
         Self {
-            enabled: AtomicBool::new(true),
             alone: Alone::new(),
-            unlimited: AtomicBool::new(false),
-            nodes: Lock::new(Rank::Log, Vec::new()),
             probes: Lock::new(Rank::Log, Vec::new()),
             invalidated: Lock::new(Rank::Log, Vec::new()),
             packets: Lock::new(Rank::Log, Vec::new()),
             resets: Lock::new(Rank::Log, Vec::new()),
-            over: Lock::new(Rank::Log, Vec::new()),
-            adapter_over: AtomicU64::new(0),
             journal: journal::Journal::new(),
             lost: Lock::new(Rank::Log, Vec::new()),
             last_audit: AtomicU64::new(0),
-            paging_lost: AtomicBool::new(false),
             debug_info: Lock::new(Rank::Log, Vec::new()),
-            engine_resets: AtomicU64::new(0),
-            adapter_resets: AtomicU64::new(0),
-            innocent_probes: AtomicU64::new(0),
         }
     }
 
@@ -180,60 +136,12 @@ impl Tdr {
         kept.push(blob);
     }
 
-    /// Begins to watch for an adapter that starts. Nothing is left of an earlier start but the times of the resets.
-    pub(crate) fn begin(&self) {
-        self.nodes.lock().clear();
+    /// Nothing is left of an earlier start but the times of the resets.
+    fn begin(&self) {
         self.probes.lock().clear();
         self.invalidated.lock().clear();
         self.packets.lock().clear();
         self.lost.lock().clear();
-        self.paging_lost.store(false, Ordering::Release);
-        self.enabled.store(true, Ordering::Release);
-    }
-
-    /// Ends the watch: the adapter stops.
-    pub(crate) fn end(&self) {
-        self.enabled.store(false, Ordering::Release);
-    }
-
-    /// Disables the safety conditions, the check for consecutive recoveries among them.
-    pub(crate) fn ignore_limits(&self) {
-        self.unlimited.store(true, Ordering::Release);
-    }
-
-    /// Whether an engine without progress is looked for: the adapter is started, and its stop has not begun.
-    pub(crate) fn watches(&self, adapter: &Miniport) -> bool {
-        adapter.personality().tdr.enabled && self.enabled.load(Ordering::Acquire) && adapter.is_working()
-    }
-
-    /// A reset of the node has begun and is not over.
-    pub(crate) fn is_resetting(&self, node: u32) -> bool {
-        self.nodes.lock().get(node as usize).is_some_and(|node| node.resetting)
-    }
-
-    /// How many resets that are as good as the one wanted have come to the point from which on interrupts count again:
-    /// of the node or of the adapter, or of the adapter alone.
-    pub(crate) fn resets_for(&self, node: u32, reason: Reason) -> u64 {
-        if reason == Reason::AdapterFault {
-            return self.adapter_over.load(Ordering::Acquire);
-        }
-        self.over.lock().get(node as usize).copied().unwrap_or(0)
-    }
-
-    /// The node's interrupts count again behind a reset: notices from before are of what that has ended.
-    pub(crate) fn note_reset(&self, node: usize) {
-        let mut over = self.over.lock();
-        if over.len() <= node {
-            over.resize(node + 1, 0);
-        }
-        if let Some(count) = over.get_mut(node) {
-            *count += 1;
-        }
-    }
-
-    /// The node is between its reset and its resumption.
-    pub(crate) fn is_quiet(&self, node: u32) -> bool {
-        self.nodes.lock().get(node as usize).is_some_and(|node| node.quiet)
     }
 
     /// Waits until no recovery is under way.
@@ -251,27 +159,18 @@ impl Tdr {
     ///
     /// IRQL: PASSIVE_LEVEL.
     fn begin_reset<'a>(&'a self, adapter: &'a Miniport, node: u32) -> Option<Admission<'a>> {
-        let resets = || self.resets_for(node, Reason::Suspension);
+        let tdr = Tdr::of(adapter);
+        let resets = || tdr.resets_for(node, Reason::Suspension);
         let before = resets();
-        if self.is_resetting(node) {
+        if tdr.is_resetting(node) {
             return None;
         }
         let alone = self.alone(adapter);
-        let begins = resets() == before && !self.is_resetting(node);
+        let begins = resets() == before && !tdr.is_resetting(node);
         begins.then(|| {
-            self.set_node(node, NodeState { resetting: true, quiet: false });
+            tdr.set_node(node, NodeState { resetting: true, quiet: false });
             alone
         })
-    }
-
-    fn set_node(&self, node: u32, state: NodeState) {
-        let mut nodes = self.nodes.lock();
-        if nodes.len() <= node as usize {
-            nodes.resize(node as usize + 1, NodeState::default());
-        }
-        if let Some(slot) = nodes.get_mut(node as usize) {
-            *slot = state;
-        }
     }
 
     /// The engine is reset: contexts that waited behind the one that hung it have from now on to acknowledge.
@@ -302,6 +201,7 @@ pub(crate) fn round(adapter: &Arc<Miniport>) -> Option<Ticks> {
 /// IRQL: PASSIVE_LEVEL.
 pub(crate) fn begin(adapter: &Arc<Miniport>) {
     Tdr::of(adapter).begin();
+    Watch::of(adapter).begin();
     Worker::of(adapter).start(adapter, round);
     adapter.watchdog.start(adapter);
 }
@@ -342,8 +242,8 @@ pub(crate) fn forget_time(adapter: &Miniport) {
     for queue in HwQueue::all_of(adapter) {
         *queue.watch.lock() = QueueWatch::default();
     }
-    Tdr::of(adapter).packets.lock().clear();
-    Tdr::of(adapter).lost.lock().clear();
+    Watch::of(adapter).packets.lock().clear();
+    Watch::of(adapter).lost.lock().clear();
 }
 
 fn look_at_queue(adapter: &Arc<Miniport>, queue: &Arc<HwQueue>, now: Ticks, delay: Ticks, at: &mut impl FnMut(Ticks)) {
@@ -427,7 +327,7 @@ fn is_done(queue: &Arc<HwQueue>) -> bool {
 /// Asks whether the engine still answers.
 fn probe(adapter: &Arc<Miniport>, context: &Arc<HwContext>, now: Ticks) {
     if Tdr::of(adapter).is_resetting(context.node())
-        || Tdr::of(adapter).probes.lock().iter().any(|probe| Arc::ptr_eq(&probe.context, context))
+        || Watch::of(adapter).probes.lock().iter().any(|probe| Arc::ptr_eq(&probe.context, context))
     {
         return;
     }
@@ -445,7 +345,7 @@ fn probe(adapter: &Arc<Miniport>, context: &Arc<HwContext>, now: Ticks) {
     };
     match answer {
         Suspend::Pending(_) => {
-            Tdr::of(adapter).probes.lock().push(Probe { context: context.clone(), since: now });
+            Watch::of(adapter).probes.lock().push(Probe { context: context.clone(), since: now });
             // It may have been acknowledged meanwhile.
             Worker::of(adapter).kick(adapter);
         }
@@ -461,7 +361,7 @@ fn judge_probes(adapter: &Arc<Miniport>, delay: Ticks, at: &mut impl FnMut(Ticks
         resume_acknowledged(adapter, &[]);
         let now = adapter.kernel().now();
         let late: Vec<_> = {
-            let probes = Tdr::of(adapter).probes.lock();
+            let probes = Watch::of(adapter).probes.lock();
             let late = probes.iter().filter(|probe| now >= probe.since + delay);
             late.map(|probe| probe.context.clone()).collect()
         };
@@ -474,7 +374,7 @@ fn judge_probes(adapter: &Arc<Miniport>, delay: Ticks, at: &mut impl FnMut(Ticks
         hw_engine::recover(adapter, node, Late::Owes(&here), Reason::Suspension);
     }
     let now = adapter.kernel().now();
-    for probe in Tdr::of(adapter).probes.lock().iter() {
+    for probe in Watch::of(adapter).probes.lock().iter() {
         at((probe.since + delay).max(now + SOON));
     }
 }
@@ -482,22 +382,22 @@ fn judge_probes(adapter: &Arc<Miniport>, delay: Ticks, at: &mut impl FnMut(Ticks
 /// Takes the probes of contexts that acknowledged, or are gone, off the list; the former run on. The list keeps the
 /// probes of the nodes `but`, which are being reset.
 fn resume_acknowledged(adapter: &Arc<Miniport>, but: &[u32]) {
-    let probes = std::mem::take(&mut *Tdr::of(adapter).probes.lock());
+    let probes = std::mem::take(&mut *Watch::of(adapter).probes.lock());
     for probe in probes {
         if but.contains(&probe.context.node()) {
-            Tdr::of(adapter).probes.lock().push(probe);
+            Watch::of(adapter).probes.lock().push(probe);
             continue;
         }
         if !probe.context.is_alive() || probe.context.device().usable().is_err() {
             continue;
         }
         if probe.context.is_suspending() {
-            Tdr::of(adapter).probes.lock().push(probe);
+            Watch::of(adapter).probes.lock().push(probe);
             continue;
         }
         // The thread that ends the context may wait for a reset in which this is called.
         let Some(_held) = probe.context.hold_now() else {
-            Tdr::of(adapter).probes.lock().push(probe);
+            Watch::of(adapter).probes.lock().push(probe);
             continue;
         };
         if probe.context.is_alive() {
@@ -583,7 +483,7 @@ pub(crate) mod callbacks {
                     format!("DxgkCbInvalidateHwContext got {}", handle::describe(arguments.hHwContext))
                 });
                 let Some(context) = context else { return ntstatus::STATUS_INVALID_PARAMETER };
-                super::Tdr::of(adapter).note_invalidated(&context);
+                super::Watch::of(adapter).note_invalidated(&context);
                 ntstatus::STATUS_SUCCESS
             });
             status.unwrap_or_else(|status| status)

@@ -19,8 +19,8 @@ use crate::interrupt::Interrupts;
 use crate::memory::VidMm;
 use crate::miniport::Miniport;
 use crate::power::Power;
-use crate::recovery::Tdr;
 use crate::shared::Shared;
+use crate::tdr::Tdr;
 
 /// What one adapter did.
 #[derive(Clone, Debug, Default)]

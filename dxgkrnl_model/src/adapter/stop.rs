@@ -22,9 +22,9 @@ use crate::memory::VidMm;
 use crate::miniport::{AdapterState, Miniport};
 use crate::power::Power;
 use crate::process::ProcessInner;
-use crate::recovery::Tdr;
 use crate::rules::start::{STOP_LINE, STOP_STATUS};
 use crate::scheduling_log::SchedulingLogSet;
+use crate::tdr::Tdr;
 
 impl Miniport {
     /// Stops a started adapter. Does nothing to one that is not.

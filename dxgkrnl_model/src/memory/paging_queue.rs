@@ -19,12 +19,13 @@ use super::paging::{Op, PagingError};
 use super::residency::{self, show_range};
 use super::va::{PAGE, Protection, Use, Wanted};
 use super::{Job, Manager};
-use crate::device::{Device, DeviceState};
+use crate::device::Device;
 use crate::fence::monitored::{MonitoredFence, Request};
 use crate::memory::VidMm;
 use crate::miniport::Miniport;
 use crate::process::ProcessAdapter;
 use crate::sync::{Lock, Rank};
+use crate::tdr::DeviceState;
 use crate::worker::Worker;
 
 /// A paging queue.

@@ -15,19 +15,20 @@ use std::sync::atomic::Ordering;
 use wddm_abi::{NTSTATUS, ntstatus};
 
 use super::journal::Record;
-use super::steps::{Reason, Step, What};
 use super::{collect, packet};
 use crate::ddi::{self, call_ddi};
 use crate::device::Device;
-use crate::device::DeviceState;
 use crate::hw_context::HwContext;
 use crate::memory::lost::{self, Loss};
 use crate::miniport::Miniport;
 use crate::personality::Departure;
-use crate::recovery::Tdr;
+use crate::recovery::Watch;
 use crate::rules::tdr::{TDR_ADAPTER, TDR_DDI_DELAY, TDR_LIMIT};
 use crate::scheduling_log::SchedulingLogSet;
 use crate::sync::Admission;
+use crate::tdr::DeviceState;
+use crate::tdr::Tdr;
+use crate::tdr::steps::{Reason, Step, What};
 use crate::vidsch::VidSch;
 use crate::vidsch::dpc::{give_back, hear};
 use crate::vidsch::packet::Packet;
@@ -37,7 +38,7 @@ use crate::worker::Worker;
 ///
 /// IRQL: PASSIVE_LEVEL; not inside the driver.
 pub(crate) fn run(adapter: &Arc<Miniport>, reason: Reason) {
-    let recovers = Tdr::of(adapter).alone(adapter);
+    let recovers = Watch::of(adapter).alone(adapter);
     reset(adapter, reason, recovers);
 }
 
@@ -52,7 +53,7 @@ pub(super) fn so_far(adapter: &Miniport) -> u64 {
 /// IRQL: PASSIVE_LEVEL; not inside the driver.
 pub(super) fn run_promoted(adapter: &Arc<Miniport>, known: u64) {
     super::pass(adapter, adapter.personality().gates.promotion.as_ref());
-    let recovers = Tdr::of(adapter).alone(adapter);
+    let recovers = Watch::of(adapter).alone(adapter);
     if so_far(adapter) != known {
         // The engine that could not be reset was reset with the adapter meanwhile, for another's sake.
         return;
@@ -139,12 +140,12 @@ fn count(adapter: &Miniport) {
     let settings = adapter.personality().tdr;
     let now = adapter.kernel().now();
     let recent = {
-        let mut resets = Tdr::of(adapter).resets.lock();
+        let mut resets = Watch::of(adapter).resets.lock();
         resets.retain(|at| at + settings.limit_time > now);
         resets.push(now);
         resets.len()
     };
-    if recent <= settings.limit_count as usize || Tdr::of(adapter).unlimited.load(Ordering::Acquire) {
+    if recent <= settings.limit_count as usize || Tdr::of(adapter).is_unlimited() {
         adapter.rules().count(&TDR_LIMIT);
     } else {
         // Windows stops here, too: an adapter that is reset for ever would keep everybody waiting for ever.

@@ -9,14 +9,14 @@ use wddm_abi::{
     DXGKARG_COLLECTDBGINFO2, NTSTATUS, Plain, ntstatus,
 };
 
-use super::steps::Reason;
 use crate::adapter::query::Buffer;
 use crate::ddi::{self, call_ddi};
 use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
 use crate::poison;
-use crate::recovery::Tdr;
+use crate::recovery::Watch;
 use crate::rules::tdr::TDR_COLLECT;
+use crate::tdr::steps::Reason;
 use crate::vidsch::packet::Snapshot;
 
 /// `VIDEO_ENGINE_TIMEOUT_DETECTED`.
@@ -167,7 +167,7 @@ pub(crate) fn ask(adapter: &Miniport, question: &mut DebugQuestion) -> (NTSTATUS
     let bytes = buffer.bytes().to_vec();
     if status.is_success() {
         let kind = if newer { question.payload.0 } else { DXGK_TDR_TYPE::DXGK_TDR_TYPE_UNKNOWN };
-        Tdr::of(adapter).keep_debug_info(DebugBlob { reason: question.reason, kind, bytes: bytes.clone() }, KEPT);
+        Watch::of(adapter).keep_debug_info(DebugBlob { reason: question.reason, kind, bytes: bytes.clone() }, KEPT);
     }
     (status, bytes)
 }

@@ -4,13 +4,13 @@
 use std::sync::Arc;
 
 use super::hw_engine::Late;
-use super::steps::Reason;
 use super::{hw_engine, packet};
 use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
 use crate::personality::Departure;
 use crate::rules::queue::SUSPEND_ACK;
+use crate::tdr::steps::Reason;
 use crate::vidsch::VidSch;
 use crate::worker::Worker;
 

@@ -15,12 +15,12 @@ use wddm_abi::DXGKARG_QUERYDEPENDENTENGINEGROUP;
 
 use super::hw_engine::Late;
 use super::journal::Record;
-use super::steps::{Reason, Step};
 use super::{hw_engine, packet};
 use crate::ddi::{self, call_ddi};
 use crate::hw_context::{HwContext, Suspend};
 use crate::miniport::Miniport;
 use crate::rules::tdr::{TDR_MASK, TDR_QUERY};
+use crate::tdr::steps::{Reason, Step};
 use crate::vidsch::Node;
 use crate::vidsch::VidSch;
 

@@ -18,17 +18,19 @@ use wddm_abi::{
 
 use super::journal::Record;
 use super::packet::distinct;
-use super::steps::{Reason, Step, What};
-use super::{NodeState, adapter as adapter_reset, collect};
+use super::{adapter as adapter_reset, collect};
 use crate::ddi::{self, call_ddi};
-use crate::device::DeviceState;
 use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
 use crate::personality::Departure;
-use crate::recovery::Tdr;
+use crate::recovery::Watch;
 use crate::rules::tdr::{TDR_GUILTY, TDR_INVALIDATE};
 use crate::scheduling_log::SchedulingLogSet;
+use crate::tdr::DeviceState;
+use crate::tdr::NodeState;
+use crate::tdr::Tdr;
+use crate::tdr::steps::{Reason, Step, What};
 
 /// Between the reset of an engine and its resumption, in which DXG-INT-AFTER-RESET is judged: five milliseconds.
 const SETTLE: i64 = -50_000;
@@ -65,9 +67,9 @@ impl<'a> Late<'a> {
 ///
 /// IRQL: PASSIVE_LEVEL.
 pub(super) fn recover(adapter: &Arc<Miniport>, node: u32, late: Late<'_>, reason: Reason) {
-    let tdr = &Tdr::of(adapter);
+    let (tdr, watch) = (Tdr::of(adapter), Watch::of(adapter));
     super::pass(adapter, adapter.personality().gates.engine.as_ref());
-    let Some(alone) = tdr.begin_reset(adapter, node) else { return };
+    let Some(alone) = watch.begin_reset(adapter, node) else { return };
     // The reset that this one has waited for has ended what they owed, or they have let go meanwhile.
     let is_over = match late {
         Late::Nobody => false,
@@ -82,7 +84,7 @@ pub(super) fn recover(adapter: &Arc<Miniport>, node: u32, late: Late<'_>, reason
     let place = adapter.known_caps().place(node);
     let record = Record::begin(adapter, What::HwEngine { node }, reason);
     tdr.engine_resets.fetch_add(1, Ordering::Relaxed);
-    tdr.give_time(node, adapter.kernel().now());
+    watch.give_time(node, adapter.kernel().now());
     adapter.shared().counters.tdr();
     let blames = adapter.personality().departs(Departure::BlamesWhatRuns);
     let cut_off = if blames { DeviceState::Hung } else { reason.of_cut_off() };
@@ -103,12 +105,12 @@ pub(super) fn recover(adapter: &Arc<Miniport>, node: u32, late: Late<'_>, reason
     let owed = late.iter().any(|context| context.is_suspending());
     let before = progress_of(adapter, node);
     let ran = said_to_run(adapter, reason, &stuck);
-    tdr.invalidated.lock().clear();
+    watch.invalidated.lock().clear();
     let mut arguments = DXGKARG_RESETHWENGINE::zeroed();
     (arguments.NodeOrdinal, arguments.EngineOrdinal) = (place.node, place.engine);
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiResetHwEngine(miniport, pointer)));
-    let invalidated = std::mem::take(&mut *tdr.invalidated.lock());
+    let invalidated = std::mem::take(&mut *watch.invalidated.lock());
     record.step(Step::ResetHwEngine(status, invalidated.len()));
     if !status.is_success() {
         tdr.set_node(node, NodeState::default());

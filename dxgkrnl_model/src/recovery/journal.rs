@@ -1,10 +1,10 @@
 //! The recoveries of an adapter, kept while they happen.
 
 use crate::miniport::Miniport;
-use crate::recovery::Tdr;
+use crate::recovery::Watch;
 use crate::sync::{Lock, Rank};
 
-use super::steps::{Reason, Recovery, Step, What};
+use crate::tdr::steps::{Reason, Recovery, Step, What};
 
 /// Recoveries that are kept; older ones go.
 const KEPT: usize = 4096;
@@ -76,17 +76,17 @@ pub(super) struct Record<'a> {
 
 impl<'a> Record<'a> {
     pub(super) fn begin(adapter: &'a Miniport, what: What, reason: Reason) -> Self {
-        Self { adapter, number: Tdr::of(adapter).journal.begin(what, reason) }
+        Self { adapter, number: Watch::of(adapter).journal.begin(what, reason) }
     }
 
     pub(super) fn step(&self, step: Step) {
-        Tdr::of(&self.adapter).journal.step(self.number, step);
+        Watch::of(&self.adapter).journal.step(self.number, step);
     }
 }
 
 impl Drop for Record<'_> {
     fn drop(&mut self) {
-        for text in Tdr::of(&self.adapter).journal.end(self.number) {
+        for text in Watch::of(&self.adapter).journal.end(self.number) {
             self.adapter.note_event(format!("TDR: {text}"));
         }
     }

@@ -11,16 +11,18 @@ use wddm_abi::{DXGKARG_QUERYCURRENTFENCE, DXGKARG_QUERYENGINESTATUS, DXGKARG_RES
 
 use super::dependents::Dependents;
 use super::journal::Record;
-use super::steps::{Reason, Step, What};
 use super::{adapter as adapter_reset, collect};
 use crate::ddi::{self, call_ddi};
-use crate::device::{Device, DeviceState};
+use crate::device::Device;
 use crate::miniport::Miniport;
 use crate::personality::Departure;
-use crate::recovery::Tdr;
+use crate::recovery::Watch;
 use crate::rules::tdr::{
     PREEMPT_ANSWER, TDR_ABORTED, TDR_ABORTED_NAME, TDR_FENCE, TDR_FENCE_BEHIND, TDR_GUILTY, TDR_QUERY, TDR_STATUS,
 };
+use crate::tdr::DeviceState;
+use crate::tdr::Tdr;
+use crate::tdr::steps::{Reason, Step, What};
 use crate::vidsch::Node;
 use crate::vidsch::VidSch;
 use crate::vidsch::dpc::{give_back, hear};
@@ -70,7 +72,7 @@ pub(super) fn watch(adapter: &Arc<Miniport>, delay: Ticks, at: &mut impl FnMut(T
         }
         let now = adapter.kernel().now();
         let index = node.ordinal as usize;
-        let mut seen = Tdr::of(adapter).packets.lock().get(index).copied().unwrap_or_default();
+        let mut seen = Watch::of(adapter).packets.lock().get(index).copied().unwrap_or_default();
         let oldest = node.packet.oldest().map(|packet| (packet.id, packet.since));
         seen.oldest = match (oldest, seen.oldest) {
             (None, _) => None,
@@ -117,7 +119,7 @@ pub(super) fn watch(adapter: &Arc<Miniport>, delay: Ticks, at: &mut impl FnMut(T
 }
 
 fn store(adapter: &Miniport, index: usize, seen: PacketWatch) {
-    let mut packets = Tdr::of(adapter).packets.lock();
+    let mut packets = Watch::of(adapter).packets.lock();
     if packets.len() <= index {
         packets.resize(index + 1, PacketWatch::default());
     }
@@ -131,7 +133,7 @@ fn store(adapter: &Miniport, index: usize, seen: PacketWatch) {
 /// IRQL: PASSIVE_LEVEL; on the worker, which alone submits packets.
 pub(super) fn recover(adapter: &Arc<Miniport>, node: &Arc<Node>, reason: Reason) {
     let what = What::PacketEngine { node: node.ordinal };
-    let recovers = Tdr::of(adapter).alone(adapter);
+    let recovers = Watch::of(adapter).alone(adapter);
     let record = Record::begin(adapter, what, reason);
     // A reset for another reason has not tried a preemption: one that is under way is so by chance.
     let timed_out = matches!(reason, Reason::Preemption | Reason::Dependent);

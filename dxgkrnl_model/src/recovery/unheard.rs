@@ -10,8 +10,9 @@ use nt_model::sched::{TICKS_PER_MS, Ticks};
 
 use crate::fence::native::FenceOnAdapter;
 use crate::miniport::Miniport;
-use crate::recovery::Tdr;
+use crate::recovery::Watch;
 use crate::rules::fence::NF_LOST;
+use crate::tdr::Tdr;
 use crate::vidsch::VidSch;
 
 /// A fence that is waited for, at one look.
@@ -56,7 +57,7 @@ pub(super) fn audit(adapter: &Arc<Miniport>, now: Ticks, delay: Ticks, at: &mut 
     if !waited.is_empty() {
         at(now + delay);
     }
-    let known = std::mem::take(&mut *Tdr::of(adapter).lost.lock());
+    let known = std::mem::take(&mut *Watch::of(adapter).lost.lock());
     let mut candidates = Vec::new();
     for fence in waited.iter().filter(|fence| fence.is_overdue()) {
         let since = known.iter().find(|(known, _)| *known == fence.handle).map_or(now, |(_, since)| *since);
@@ -70,8 +71,8 @@ pub(super) fn audit(adapter: &Arc<Miniport>, now: Ticks, delay: Ticks, at: &mut 
     if !waited.is_empty() {
         adapter.rules().count(&NF_LOST);
     }
-    *Tdr::of(adapter).lost.lock() = candidates;
-    Tdr::of(adapter).last_audit.store(now, Ordering::Relaxed);
+    *Watch::of(adapter).lost.lock() = candidates;
+    Watch::of(adapter).last_audit.store(now, Ordering::Relaxed);
 }
 
 /// Waits until the driver has told of every fence that is overdue now, TdrDelay at most; what a reset keeps from being

@@ -16,8 +16,8 @@ use crate::features::Features;
 use crate::handle::HandleType;
 use crate::miniport::Miniport;
 use crate::process::{ProcessAdapter, UserObject};
-use crate::recovery::Tdr;
 use crate::rules::paging::ESCAPE_STATUS;
+use crate::tdr::Tdr;
 use crate::vidsch::VidSch;
 
 /// Most bytes of private data that a query or escape may have.

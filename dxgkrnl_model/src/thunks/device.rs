@@ -13,13 +13,14 @@ use super::testing::{made, refuses_tests};
 use super::{Call, DONE, INVALID, capture, thunks};
 use crate::command::{Command, Submission};
 use crate::context::Context;
-use crate::device::{Device, DeviceState};
+use crate::device::Device;
 use crate::handle::HandleType;
 use crate::hw_context::{HwContext, Way};
 use crate::hw_queue::end_of_wait;
 use crate::personality::HwContexts;
 use crate::place::Place;
 use crate::process::UserObject;
+use crate::tdr::DeviceState;
 use crate::worker::Worker;
 
 /// Most bytes of private data.

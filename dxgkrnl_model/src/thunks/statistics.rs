@@ -22,8 +22,8 @@ use crate::adapter::caps::Segment;
 use crate::miniport::Miniport;
 use crate::place::Place;
 use crate::process::{OtherProcess, ProcessInner};
-use crate::recovery::Tdr;
 use crate::statistics::{self, SegmentUse, Use};
+use crate::tdr::Tdr;
 
 /// What GetCurrentProcess returns.
 const THIS_PROCESS: usize = usize::MAX;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use nt_model::Machine;
 
 use crate::miniport::Miniport;
-use crate::recovery::Tdr;
 use crate::rules::paging::PAGING_END;
 use crate::sync::Signal;
+use crate::tdr::Tdr;
 use crate::vidsch::VidSch;
 
 /// The end of a paging buffer, which a thread may wait for.

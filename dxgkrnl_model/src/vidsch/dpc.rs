@@ -3,16 +3,16 @@
 
 use std::sync::Arc;
 
-use crate::device::DeviceState;
 use crate::fence::monitored::scan;
 use crate::fence::native::NativeFence;
 use crate::interrupt::{NodeList, Notice, Signaled};
 use crate::miniport::Miniport;
 use crate::personality::Departure;
 use crate::power::Power;
-use crate::recovery::Tdr;
-use crate::recovery::steps::Reason;
 use crate::scheduling_log::SchedulingLogSet;
+use crate::tdr::DeviceState;
+use crate::tdr::Tdr;
+use crate::tdr::steps::Reason;
 use crate::vidsch::Node;
 use crate::vidsch::VidSch;
 use crate::vidsch::packet::{Load, Packet};

@@ -50,7 +50,7 @@ impl PacketNode {
             .check(&SUBMIT_STATUS, refusable, || format!("node {}, fence {id:#x}: {status:?}", self.ordinal));
         if let Some(packet) = self.take(id) {
             if !packet.is_paging() {
-                context.device().fail_later(crate::device::DeviceState::DmaFault);
+                context.device().fail_later(crate::tdr::DeviceState::DmaFault);
             }
             packet.end(adapter.kernel(), false);
         }

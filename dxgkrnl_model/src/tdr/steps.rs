@@ -9,7 +9,7 @@ use std::fmt;
 
 use wddm_abi::{DXGK_TDR_TYPE, NTSTATUS};
 
-use crate::device::DeviceState;
+use crate::tdr::DeviceState;
 
 /// What is reset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +63,7 @@ impl Reason {
     /// Source: DDI page DXGK_TDR_TYPE: PREEMPT_TIMEOUT is for an engine that timed out, on drivers without resets of
     /// engines; PAGE_FAULT and FORCED are of the adapter's reset. Chosen: a reset of the engine that a fault or user
     /// mode asks for is that of the adapter, for the same reason.
-    pub(super) fn without_engine_resets(self) -> Self {
+    pub(crate) fn without_engine_resets(self) -> Self {
         match self {
             Self::Fault | Self::UnknownFault | Self::AdapterFault => Self::AdapterFault,
             Self::Forced | Self::ForcedEngine => Self::Forced,
@@ -72,7 +72,7 @@ impl Reason {
     }
 
     /// Whether a page fault asked for a reset of the engine.
-    pub(super) fn is_fault(self) -> bool {
+    pub(crate) fn is_fault(self) -> bool {
         matches!(self, Self::Fault | Self::UnknownFault)
     }
 
@@ -82,7 +82,7 @@ impl Reason {
     /// Source: DDI page DXGK_PAGE_FAULT_FLAGS: the packet with FaultedFenceId is the cause, and the driver's last
     /// completed id moves on to it; article tdr-changes-in-windows-8: the device of the aborted packet is in error.
     /// Chosen: in which one.
-    pub(super) fn of_cut_off(self) -> DeviceState {
+    pub(crate) fn of_cut_off(self) -> DeviceState {
         if self == Self::Fault { DeviceState::Reset } else { DeviceState::Hung }
     }
 
