@@ -1,6 +1,6 @@
 //! Contexts of packet nodes, and the system context.
 
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use nt_model::sched::Ticks;
 use wddm_abi::{
@@ -25,7 +25,6 @@ use crate::process::judge_destroy;
 use crate::rules::paging::{CANCEL_STATUS, CONTEXT_COMPANION, CONTEXT_INFO, CONTEXT_OUTPUT, OBJECT_HANDLE};
 use crate::sync::{Lock, Rank};
 use crate::tdr::DeviceState;
-use crate::vidsch::VidSch;
 use crate::worker::Worker;
 
 /// A context of a packet node.
@@ -46,6 +45,19 @@ pub(crate) struct Context {
 
 impl KernelObject for Context {
     const KIND: &'static str = "context";
+}
+
+/// Waits until no buffer of a context is with the driver. IRQL: PASSIVE_LEVEL.
+pub(crate) type Retire = fn(&Arc<Miniport>, &Arc<Context>);
+
+/// What the scheduler has entered.
+#[derive(Default)]
+struct OnRetire(OnceLock<Retire>);
+
+/// The scheduler enters what it does about a context that ends.
+pub(crate) fn on_retire(adapter: &Miniport, what: Retire) {
+    let OnRetire(slot) = adapter.extension();
+    slot.get_or_init(|| what);
 }
 
 /// Contexts of packet nodes that processes have on an adapter.
@@ -286,7 +298,10 @@ impl Context {
         self.commands.drop_all();
         self.device.process().forget_companion(self.driver_handle());
         let adapter = self.device.adapter();
-        VidSch::of(adapter).retire_context(adapter, self);
+        let OnRetire(slot) = adapter.extension();
+        if let Some(retire) = slot.get() {
+            retire(adapter, self);
+        }
         let driver = self.driver.take()?;
         self.device.forget_context(self);
         Some(driver)

@@ -104,7 +104,7 @@ impl Device {
         }
         let device = Self::make(process, false)?;
         // What it will submit finds page tables.
-        crate::memory::lost::wait_for_tables(process.adapter());
+        crate::memory::wait_for_tables(process.adapter());
         process.add_device(&device);
         Ok(device)
     }

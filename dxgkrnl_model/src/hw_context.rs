@@ -4,7 +4,7 @@
 //!
 //! Chosen: a context is created resumed, gets its root page table and then its scheduling properties (normal band).
 
-mod suspension;
+pub(crate) mod suspension;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -264,7 +264,7 @@ impl HwContext {
         let is_asked =
             |context: &&Arc<Self>| context.acknowledges() && matches!(context.suspend(), Suspend::Pending(_));
         let asked: Vec<_> = contexts.iter().filter(is_asked).cloned().collect();
-        crate::recovery::await_suspensions(adapter, &asked);
+        suspension::await_suspensions(adapter, &asked);
         drop(ending);
         for context in contexts {
             context.commands.drop_all();
@@ -308,7 +308,7 @@ impl HwContext {
             }
             // Outside of the lock: a reset for the sake of the acknowledgement aborts contexts, perhaps this one.
             drop(ending);
-            crate::recovery::await_suspension(adapter, self);
+            suspension::await_suspension(adapter, self);
             ending = self.ending.exclusive(adapter.kernel());
         }
         let Some(driver) = self.driver.take() else { return };

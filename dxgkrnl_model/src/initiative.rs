@@ -169,7 +169,7 @@ impl Os {
     pub fn put_to_sleep(&self, adapter: &Arc<Adapter>, hibernates: bool) {
         let _inside = self.kernel().enter();
         if adapter.is_started() {
-            Power::of(adapter).sleep.begin(adapter, if hibernates { Loss::Hibernate } else { Loss::Standby });
+            crate::recovery::sleep::begin(adapter, if hibernates { Loss::Hibernate } else { Loss::Standby });
         }
     }
 
@@ -325,7 +325,7 @@ impl Os {
     /// waits as well.
     pub fn hold_interrupts<R>(&self, adapter: &Arc<Adapter>, f: impl FnOnce() -> R) -> Option<R> {
         let _inside = self.kernel().enter();
-        crate::interrupt::synchronize(adapter, f)
+        crate::section::synchronize(adapter, f)
     }
 
     /// Asks a driver by `DxgkDdiQueryAdapterInfo`, with `size` zeroed bytes of room and as many watched ones behind

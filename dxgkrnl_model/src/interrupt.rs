@@ -15,45 +15,23 @@ mod classify;
 mod journal;
 mod vsync;
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use nt_model::Dpc;
 use nt_model::sched::YieldPoint;
-use nt_model::{Dpc, Machine};
 use wddm_abi::{DXGK_INTERRUPT_TYPE, DXGKARGCB_NOTIFY_INTERRUPT_DATA};
 
 use crate::ddi::call_ddi;
 use crate::miniport::Miniport;
 use crate::pci::DEVICE_IRQL;
-use crate::rules::interrupt::{DPC_NOTIFY, INT_DPC, INT_LEVEL, INT_MESSAGE, INT_REENTRANT, ISR_CLAIM, ISR_DISMISS};
+use crate::rules::interrupt::{DPC_NOTIFY, INT_LEVEL, INT_MESSAGE, INT_REENTRANT, ISR_CLAIM, ISR_DISMISS};
+use crate::section::{self, in_section, is_synchronized, synchronize};
 use crate::sync::{Lock, Rank};
 use crate::tdr::Tdr;
 pub(crate) use classify::{Notice, Signaled};
 pub use journal::Notification;
-
-/// What the calling thread is doing at the device's level.
-#[derive(Clone, Copy, Debug, Default)]
-struct Section {
-    /// Address of the adapter whose interrupt lock the thread holds.
-    adapter: usize,
-    /// Inside `DxgkDdiInterruptRoutine`, as opposed to a synchronized routine.
-    in_isr: bool,
-    /// DxgkCbNotifyInterrupt was called and no DPC was queued since.
-    owes_dpc: bool,
-    /// The interrupt message that it runs for.
-    message: u32,
-}
-
-thread_local! {
-    static SECTION: Cell<Section> = const { Cell::new(Section { adapter: 0, in_isr: false, owes_dpc: false, message: 0 }) };
-}
-
-/// Whether the calling thread is inside a driver's interrupt routine.
-pub(crate) fn in_isr() -> bool {
-    SECTION.with(|section| section.get().in_isr)
-}
 
 /// What one node's interrupts have reported and no DPC has worked off.
 #[derive(Debug, Default)]
@@ -75,7 +53,6 @@ impl NodeList {
 #[derive(Debug)]
 pub(crate) struct Interrupts {
     lists: Lock<Vec<NodeList>>,
-    dpc: Lock<Option<Arc<Dpc>>>,
     notifying: AtomicBool,
     /// Calls of DxgkCbNotifyDpc. The DPC may run on two processors at a time, so that a flag would not do.
     notified_dpc: AtomicU64,
@@ -103,7 +80,6 @@ impl Interrupts {
     fn new() -> Self {
         Self {
             lists: Lock::new(Rank::Interrupt, Vec::new()),
-            dpc: Lock::new(Rank::Log, None),
             notifying: AtomicBool::new(false),
             notified_dpc: AtomicU64::new(0),
             journal: journal::Journal::new(),
@@ -123,7 +99,7 @@ impl Interrupts {
                 run_dpc(&adapter);
             }
         });
-        *self.dpc.lock() = Some(Arc::new(dpc));
+        section::set_dpc(adapter, Some(Arc::new(dpc)));
         let weak = Arc::downgrade(adapter);
         adapter
             .device
@@ -151,8 +127,7 @@ impl Interrupts {
     pub(crate) fn disconnect(&self, adapter: &Miniport) {
         adapter.device.disconnect(adapter.shared());
         adapter.kernel().flush_queued_dpcs();
-        let dpc = self.dpc.lock().take();
-        drop(dpc);
+        section::set_dpc(adapter, None);
         self.lists.lock().clear();
     }
 
@@ -192,39 +167,6 @@ impl Interrupts {
             _ => list.scan_monitored = true,
         }
     }
-
-    /// `DxgkCbQueueDpc`: false when one is queued already.
-    fn queue_dpc(&self, kernel: &Machine) -> bool {
-        SECTION.with(|section| section.set(Section { owes_dpc: false, ..section.get() }));
-        let dpc = self.dpc.lock().clone();
-        dpc.is_some_and(|dpc| kernel.insert_queue_dpc(dpc.as_kdpc(), 0, 0))
-    }
-}
-
-/// The calling thread holds the adapter's interrupt lock while `f` runs.
-fn in_section<R>(adapter: &Miniport, in_isr: bool, message: u32, f: impl FnOnce() -> R) -> R {
-    let address = core::ptr::from_ref(adapter).addr();
-    let old = SECTION.with(|section| section.replace(Section { adapter: address, in_isr, owes_dpc: false, message }));
-    let result = f();
-    let now = SECTION.with(|section| section.replace(old));
-    adapter.rules().check(&INT_DPC, !now.owes_dpc, || {
-        let routine = if in_isr { "DxgkDdiInterruptRoutine" } else { "the synchronized routine" };
-        format!("{routine} returned after DxgkCbNotifyInterrupt without DxgkCbQueueDpc")
-    });
-    if now.owes_dpc {
-        // A collected violation: what was notified is worked off all the same.
-        Interrupts::of(adapter).queue_dpc(adapter.kernel());
-    }
-    result
-}
-
-/// Runs `f` at the device's level, excluding the interrupt routine.
-///
-/// IRQL: at most DISPATCH_LEVEL. `None`: no interrupt is connected.
-pub(crate) fn synchronize<R>(adapter: &Miniport, f: impl FnOnce() -> R) -> Option<R> {
-    let interrupt = adapter.device.connection()?;
-    crate::sync::assert_free("KeSynchronizeExecution");
-    Some(adapter.kernel().synchronize(&interrupt, || in_section(adapter, false, 0, f)))
 }
 
 /// Drops what is pending for one node: its engine was reset. What it reported of packets and of fences counts all the
@@ -239,11 +181,6 @@ pub(crate) fn forget_node(adapter: &Arc<Miniport>, node: usize) {
     let list = synchronize(adapter, || interrupts.take_node(node)).unwrap_or_else(|| interrupts.take_node(node));
     crate::vidsch::dpc::end_packets(adapter, node, list);
     Tdr::of(adapter).note_reset(node);
-}
-
-/// Whether the calling thread runs at the device's level under the adapter's interrupt lock.
-fn is_synchronized(adapter: &Miniport) -> bool {
-    SECTION.with(|section| section.get().adapter) == core::ptr::from_ref(adapter).addr()
 }
 
 fn run_isr(adapter: &Arc<Miniport>, message: u32) -> bool {
@@ -347,9 +284,9 @@ fn notify(adapter: &Arc<Miniport>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
     adapter.rules().check(&INT_LEVEL, synchronized, || {
         format!("called at IRQL {}, not from the interrupt routine or a synchronized one", kernel.irql())
     });
-    SECTION.with(|section| section.set(Section { owes_dpc: synchronized, ..section.get() }));
+    section::note_notified(synchronized);
     if synchronized {
-        let message = SECTION.with(|section| section.get().message);
+        let message = section::message();
         let named = adapter.known_caps().driver.InterruptMessageNumber;
         adapter.rules().check(&INT_MESSAGE, message == named, || {
             format!("called for message {message}, InterruptMessageNumber is {named}")

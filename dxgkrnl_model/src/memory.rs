@@ -431,3 +431,14 @@ impl Manager {
         frame.unwrap_or(0) * PAGE
     }
 }
+
+/// Waits until no page table is lost.
+///
+/// IRQL: PASSIVE_LEVEL, not on the paging worker.
+pub(crate) fn wait_for_tables(adapter: &Arc<Miniport>) {
+    if let Some(manager) = VidMm::of(adapter).manager()
+        && manager.tables_are_lost.load(Ordering::Acquire)
+    {
+        manager.run_on_worker(adapter, |_, _| ());
+    }
+}

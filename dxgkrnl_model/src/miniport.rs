@@ -30,7 +30,7 @@ use crate::extensions::Extensions;
 use crate::handle::{KernelHandle, KernelObject};
 use crate::pci::Device;
 use crate::pci::object::DeviceObject;
-use crate::personality::{FeatureSetting, FeatureSettings, Personality};
+use crate::personality::{FeatureSetting, FeatureSettings, Gate as PassGate, Personality};
 use crate::rules::paging::DDI_TIME;
 use crate::rules::queue::RESUME_STATUS;
 use crate::shared::Shared;
@@ -453,6 +453,13 @@ impl Miniport {
         let raw = new.raw();
         self.set_handle(Some(new));
         raw
+    }
+
+    /// Stops at a gate, where there is one.
+    pub(crate) fn pass(&self, gate: Option<&PassGate>) {
+        if let Some(gate) = gate {
+            gate.pass(self.kernel());
+        }
     }
 
     /// Functions that set up or resume scheduling succeed. Returns whether this one did.

@@ -165,7 +165,7 @@ impl Os {
     pub fn set_adapter_power(&self, adapter: &Arc<Adapter>, on: bool) {
         let _inside = self.kernel().enter();
         if adapter.is_started() {
-            crate::power::Power::set_device_state(adapter, on, wddm_abi::POWER_ACTION::PowerActionNone);
+            crate::recovery::sleep::set_device_state(adapter, on, wddm_abi::POWER_ACTION::PowerActionNone);
         }
     }
 

@@ -4,7 +4,7 @@
 //! DxgkCbCompleteFStateTransition.
 //!
 //! Chosen: the straight form. A component is active while the adapter is started, and idle between an engine's wish for
-//! F1, or what the OS sees by itself ([`watch`]), and the next connection of a doorbell, or submission, on it. The
+//! F1, or what the OS sees by itself, and the next connection of a doorbell, or submission, on it. The
 //! component of an engine is the one that the driver maps to its node. A transition is over when the function returns;
 //! of a component whose flags say DriverCompletesFStateTransition, when the driver completes it, inside the function or
 //! later: within TdrDdiDelay, since no page has a limit. A doorbell that connects while its engine goes to F1 brings it
@@ -13,26 +13,19 @@
 //! queued value once the doorbells are gone: what was rung before runs in F0. The article words no exception; of work
 //! that it was not told of, the OS knows nothing, and the driver has the engine look once more in F1.
 
-mod idle;
 mod sleep;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use wddm_abi::{
-    D3DDDI_DOORBELLSTATUS, DXGK_ENGINE_STATE, DXGK_POWER_COMPONENT_TYPE, DXGK_POWER_RUNTIME_COMPONENT, POWER_ACTION,
-};
+use wddm_abi::{DXGK_POWER_COMPONENT_TYPE, DXGK_POWER_RUNTIME_COMPONENT};
 
 use crate::adapter::caps::Caps;
 use crate::ddi::{self, call_ddi};
-use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
-use crate::rules::queue::{POWER_FSTATE, POWER_STATE};
+use crate::rules::queue::POWER_FSTATE;
 use crate::sync::{Gate, Lock, Rank, Signal};
-use crate::vidsch::VidSch;
 use crate::worker::Worker;
-use idle::Idle;
-pub(crate) use idle::watch;
 pub(crate) use sleep::Sleep;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -93,47 +86,9 @@ pub(crate) struct Power {
     serial: Gate,
     changed: Signal,
     transitions: AtomicU32,
-    idle: Lock<Vec<Idle>>,
     /// The whole device.
     pub(crate) sleep: Sleep,
 }
-
-/// Disconnects every doorbell of a node's queues, and then has its engine go to F1, unless the kernel has work for it,
-/// or a user-mode queue has not done what it was told is queued: what was rung in front of the rotation runs in F0.
-///
-/// IRQL: PASSIVE_LEVEL.
-fn to_f1(adapter: &Arc<Miniport>, node: u32) {
-    let doorbells = || {
-        let queues = HwQueue::all_of(adapter).into_iter();
-        queues.filter(|queue| queue.context().node() == node).flat_map(|queue| queue.doorbells())
-    };
-    for doorbell in doorbells() {
-        doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
-    }
-    // Of an engine without doorbells there is nothing to stop for.
-    let gates = &adapter.personality().gates;
-    let stop = |gate: &Option<crate::personality::Gate>| {
-        crate::recovery::pass(adapter, gate.as_ref().filter(|_| doorbells().next().is_some()))
-    };
-    stop(&gates.f1);
-    if let Some(index) = Power::of(adapter).component_of(node) {
-        let is_done = || adapter.personality().faults.f1_amid_work || idle::is_done(adapter, node);
-        let is_idle =
-            || !VidSch::of(adapter).has_work(adapter, node) && is_done() && !Power::of(adapter).is_active(index);
-        Power::of(adapter).set(adapter, index, 1, is_idle);
-        stop(&gates.f0);
-        if doorbells().any(|doorbell| doorbell.is_connected()) {
-            Power::of(adapter).set(adapter, index, 0, || true);
-        }
-    }
-}
-
-/// `D0` of `DEVICE_POWER_STATE`.
-const D0: i32 = 1;
-/// `D3`.
-const D3: i32 = 4;
-/// `DeviceUid` of the adapter itself.
-const WHOLE_ADAPTER: u32 = 0xFFFF_FFFF;
 
 impl Default for Power {
     fn default() -> Self {
@@ -153,7 +108,6 @@ impl Power {
             serial: Gate::new(),
             changed: Signal::new(),
             transitions: AtomicU32::new(0),
-            idle: Lock::new(Rank::Log, Vec::new()),
             sleep: Sleep::new(),
         }
     }
@@ -166,13 +120,17 @@ impl Power {
     /// The adapter stops.
     pub(crate) fn stop(&self, _adapter: &Arc<Miniport>) {
         self.components.lock().clear();
-        self.idle.lock().clear();
         self.sleep.clear();
     }
 
     /// The F-state of the component of a node, once the transition to it is over.
     pub(crate) fn state_of(&self, node: u32) -> Option<u32> {
         self.with(self.component_of(node)?, |component| component.reached)
+    }
+
+    /// The node that each component is the engine of, and the F-state that it was told last.
+    pub(crate) fn engines(&self) -> Vec<(Option<u32>, u32)> {
+        self.components.lock().iter().map(|component| (component.node, component.state)).collect()
     }
 
     /// F-state transitions so far.
@@ -200,7 +158,7 @@ impl Power {
     /// Returns whether the driver has said of the component that it is active: it stays in F0.
     ///
     /// Source: DDI pages DXGKCB_SETPOWERCOMPONENTACTIVE, DXGKCB_SETPOWERCOMPONENTIDLE.
-    fn is_active(&self, index: u32) -> bool {
+    pub(crate) fn is_active(&self, index: u32) -> bool {
         self.with(index, |component| component.references != 0).unwrap_or(false)
     }
 
@@ -227,7 +185,7 @@ impl Power {
     /// not to be, once no other transition is under way.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    fn set(&self, adapter: &Arc<Miniport>, index: u32, state: u32, wanted: impl FnOnce() -> bool) {
+    pub(crate) fn set(&self, adapter: &Arc<Miniport>, index: u32, state: u32, wanted: impl FnOnce() -> bool) {
         let _serial = self.serial.exclusive(adapter.kernel());
         if !wanted() {
             return;
@@ -265,56 +223,19 @@ impl Power {
     }
 
     /// The component of a node.
-    fn component_of(&self, node: u32) -> Option<u32> {
+    pub(crate) fn component_of(&self, node: u32) -> Option<u32> {
         let at = self.components.lock().iter().position(|component| component.node == Some(node))?;
         // CAST: as many as there are components.
         Some(at as u32)
     }
 
-    /// An engine said how it is.
-    ///
-    /// IRQL: DISPATCH_LEVEL.
-    pub(crate) fn engine_state(&self, adapter: &Arc<Miniport>, node: usize, state: DXGK_ENGINE_STATE) {
-        if state != DXGK_ENGINE_STATE::DXGK_ENGINE_STATE_TRANSITION_TO_F1 {
-            return;
-        }
-        // CAST: a node's number.
-        let node = node as u32;
-        let goes = move |adapter: &Arc<Miniport>| {
-            // In D3, and on the way there and back, the wish is dropped: doorbells and power are not the engine's then.
-            if let Some(_awake) = Power::of(adapter).sleep.watch(adapter.kernel()) {
-                to_f1(adapter, node);
-            }
-        };
-        Worker::of(adapter).defer(adapter, Box::new(goes));
-    }
-
-    /// Work comes to a node, which [`VidSch::has_work`](crate::vidsch::VidSch::has_work) knows of already, or a
+    /// Work comes to a node, which the scheduler knows of already, or a
     /// doorbell of it is connected. Behind this the engine is in F0.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn wake_node(&self, adapter: &Arc<Miniport>, node: u32) {
         if let Some(index) = self.component_of(node) {
             self.set(adapter, index, 0, || true);
-        }
-    }
-
-    /// Tells the driver the device's power state.
-    ///
-    /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn set_device_state(adapter: &Miniport, on: bool, action: POWER_ACTION) {
-        let context = adapter.context();
-        let state = wddm_abi::DEVICE_POWER_STATE(if on { D0 } else { D3 });
-        let dead = adapter.personality().dead_in_d3;
-        if on && dead {
-            adapter.device.set_asleep(false);
-        }
-        let status = ddi::status(call_ddi!(adapter, DxgkDdiSetPowerState(context, WHOLE_ADAPTER, state, action)));
-        let fine = ddi::succeeded(status);
-        adapter.rules().check(&POWER_STATE, fine, || format!("D{}: {status:?}", if on { 0 } else { 3 }));
-        if !on && dead {
-            adapter.device.set_asleep(true);
-            crate::interrupt::probe_foreign_interrupt(adapter);
         }
     }
 }

@@ -36,8 +36,8 @@ use crate::sync::{Admission, Lock, Rank};
 pub(crate) use adapter::{ProcessAdapter, judge_destroy};
 use lockout::Hangs;
 pub(crate) use other::OtherProcess;
-pub(crate) use rundown::Admitted;
 use rundown::Rundown;
+pub(crate) use rundown::{Admitted, on_end};
 
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -33,8 +33,10 @@ pub(crate) mod collect;
 mod come_off;
 mod dependents;
 mod hw_engine;
+mod idle;
 mod journal;
 pub(crate) mod packet;
+pub(crate) mod sleep;
 pub(crate) mod unheard;
 
 use std::sync::Arc;
@@ -43,21 +45,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nt_model::sched::Ticks;
 use wddm_abi::DXGK_SCHEDULING_LOG_CONTEXT_STATE;
 
-pub(crate) use self::come_off::{await_suspension, await_suspensions, take_packets_off};
+pub(crate) use self::come_off::take_packets_off;
 use self::hw_engine::Late;
+pub(crate) use self::idle::clear as clear_idle;
+use crate::hw_context::suspension;
 use crate::hw_context::{HwContext, Suspend};
 use crate::hw_queue::HwQueue;
 use crate::hw_queue::QueueWatch;
 use crate::miniport::Miniport;
 use crate::personality::{Departure, Gate};
 use crate::power::Power;
+use crate::process;
 use crate::rules::tdr::HW_STALL;
 use crate::scheduling_log::SchedulingLogSet;
 use crate::sync::{Admission, Gate as Alone, Lock, Rank};
 use crate::tdr::steps::Reason;
 use crate::tdr::{NodeState, Tdr};
 use crate::vidsch::VidSch;
-use crate::worker::Worker;
+use crate::worker::{Escalation, Worker};
 
 /// Until the next look at a context whose engine another thread is resetting: a millisecond.
 const SOON: Ticks = 10_000;
@@ -202,8 +207,20 @@ pub(crate) fn round(adapter: &Arc<Miniport>) -> Option<Ticks> {
 pub(crate) fn begin(adapter: &Arc<Miniport>) {
     Tdr::of(adapter).begin();
     Watch::of(adapter).begin();
-    Worker::of(adapter).start(adapter, round);
+    suspension::on_overdue(adapter, |adapter, node, late| {
+        hw_engine::recover(adapter, node, Late::Owes(late), Reason::Suspension);
+    });
+    process::on_end(adapter, unheard::judge_at_end);
+    Worker::of(adapter).start(adapter, round, escalated);
     adapter.watchdog.start(adapter);
+}
+
+/// A lower layer wants something for a node. On the worker.
+fn escalated(adapter: &Arc<Miniport>, node: u32, wish: Escalation) {
+    match wish {
+        Escalation::Reset(reason) => reset_wanted(adapter, node, reason),
+        Escalation::EngineIdle => idle::wished(adapter, node),
+    }
 }
 
 /// Ends that.
@@ -232,7 +249,7 @@ fn watch(adapter: &Arc<Miniport>) -> Option<Ticks> {
         look_at_queue(adapter, &queue, now(), settings.delay, &mut at);
     }
     packet::watch(adapter, settings.delay, &mut at);
-    crate::power::watch(adapter, settings.delay, &mut at);
+    idle::watch(adapter, settings.delay, &mut at);
     unheard::audit(adapter, now(), settings.delay, &mut at);
     next
 }
@@ -417,13 +434,6 @@ pub(crate) fn force(adapter: &Arc<Miniport>, node: Option<u32>) {
     });
 }
 
-/// Stops at a gate, where there is one.
-pub(crate) fn pass(adapter: &Miniport, gate: Option<&Gate>) {
-    if let Some(gate) = gate {
-        gate.pass(adapter.kernel());
-    }
-}
-
 /// Between two steps of the reset of an engine, on whatever thread that is: where it is the scheduler's worker, other
 /// nodes get their work, and contexts there that were probed run on, also while the reset stops at a gate. `but`: the
 /// node that is reset, and those that it takes along, which get nothing.
@@ -462,9 +472,9 @@ pub(crate) mod callbacks {
     use nt_model::{In, shims};
     use wddm_abi::{DXGKARGCB_INVALIDATEHWCONTEXT, NTSTATUS, ntstatus};
 
+    use crate::callback::{callback, record, routines};
     use crate::handle;
     use crate::hw_context::HwContext;
-    use crate::interface::{callback, record, routines};
     use crate::rules::interface::CB_OBJECT;
 
     routines! {

@@ -33,9 +33,8 @@ use crate::memory::VidMm;
 use crate::miniport::Miniport;
 use crate::personality::SchedulingLogs;
 use crate::rules::scheduling::{SLOG_INT, SLOG_INT_LOST, SLOG_RAN, SLOG_STALE};
-use crate::statistics::LoggedUse;
 use crate::sync::{Gate, Lock, Rank, Signal};
-use crate::vidsch::VidSch;
+use crate::usage::LoggedUse;
 use reading::Buffer;
 
 /// Most entries of a node that are kept for [`Os::scheduling_records`](crate::os::Os::scheduling_records).
@@ -148,7 +147,7 @@ impl SchedulingLogSet {
         if adapter.personality().scheduling_logs == SchedulingLogs::None {
             return;
         }
-        let nodes = VidSch::of(adapter).nodes();
+        let caps = adapter.known_caps();
         let log = |node: u32| {
             Arc::new(NodeLog {
                 node,
@@ -157,8 +156,8 @@ impl SchedulingLogSet {
                 changed: Signal::new(),
             })
         };
-        let scheduled = nodes.iter().filter(|node| node.is_hardware_scheduled);
-        *self.nodes.lock() = scheduled.map(|node| log(node.ordinal)).collect();
+        let scheduled = (0..).zip(&caps.nodes).filter(|(_, node)| node.is_hardware_scheduled());
+        *self.nodes.lock() = scheduled.map(|(ordinal, _)| log(ordinal)).collect();
         self.replace(adapter);
     }
 

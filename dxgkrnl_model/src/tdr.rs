@@ -2,6 +2,7 @@
 //! engines are under reset, and how often that was.
 
 mod device_state;
+pub(crate) mod question;
 pub(crate) mod steps;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

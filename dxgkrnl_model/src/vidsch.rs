@@ -9,6 +9,7 @@ pub(crate) mod completion;
 pub(crate) mod dpc;
 pub(crate) mod journal;
 pub(crate) mod packet;
+mod usage;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,18 +18,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use wddm_abi::DXGKARG_SETUPPRIORITYBANDS;
 
 use crate::adapter::caps::Caps;
-use crate::context::Context;
+use crate::context::{self, Context};
 use crate::ddi::{self, call_ddi};
 use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
 use crate::personality::{Departure, PacketCap};
 use crate::place::Place;
-use crate::statistics::PacketUse;
 use crate::sync::{Lock, Rank};
 use crate::worker::Worker;
 use completion::Completion;
 use packet::{PacketNode, PagingBuffer};
+use usage::PacketUse;
 
 /// A node.
 #[derive(Debug)]
@@ -89,6 +90,7 @@ impl VidSch {
 
     /// Makes the nodes.
     pub(crate) fn start(&self, adapter: &Arc<Miniport>, caps: &Arc<Caps>) {
+        context::on_retire(adapter, |adapter, context| Self::of(adapter).retire_context(adapter, context));
         let crate::personality::Preemption { seed, submitted, .. } = adapter.personality().preemption;
         let node = |(ordinal, info): (u32, &crate::adapter::caps::NodeInfo)| {
             Arc::new(Node {
@@ -251,7 +253,7 @@ impl VidSch {
     /// since the context takes nothing any more.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn retire_context(&self, adapter: &Arc<Miniport>, context: &Arc<Context>) {
+    fn retire_context(&self, adapter: &Arc<Miniport>, context: &Arc<Context>) {
         if let Some(node) = self.node(context.node()) {
             let over = || (!node.packet.has_buffers_of(context) || !adapter.is_working()).then_some(());
             let is_paging = self.system_context().is_some_and(|system| Arc::ptr_eq(&system, context));

@@ -12,12 +12,25 @@ use nt_model::sched::Ticks;
 
 use crate::miniport::{Miniport, note_worker};
 use crate::sync::{Lock, Rank, Signal};
+use crate::tdr::steps::Reason;
 
 /// Work that an interrupt, or another thread, has started.
 pub(crate) type Job = Box<dyn FnOnce(&Arc<Miniport>) + Send>;
 
 /// What the worker does each time that it looks, behind the jobs. Returns when it is to look again.
 pub(crate) type Round = fn(&Arc<Miniport>) -> Option<Ticks>;
+
+/// What a layer below the recovery wants of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Escalation {
+    /// The reset of a node's engine, or of the adapter.
+    Reset(Reason),
+    /// The engine of the node wishes to go to F1.
+    EngineIdle,
+}
+
+/// Does what is wanted of the recovery for a node, on the worker.
+pub(crate) type Escalate = fn(&Arc<Miniport>, u32, Escalation);
 
 /// The worker of an adapter.
 pub(crate) struct Worker {
@@ -26,6 +39,7 @@ pub(crate) struct Worker {
     kicked: AtomicBool,
     stopping: AtomicBool,
     thread: Lock<Option<Arc<Thread>>>,
+    escalate: Lock<Option<Escalate>>,
 }
 
 impl Default for Worker {
@@ -36,6 +50,7 @@ impl Default for Worker {
             kicked: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             thread: Lock::new(Rank::Log, None),
+            escalate: Lock::new(Rank::Log, None),
         }
     }
 }
@@ -49,7 +64,8 @@ impl Worker {
     /// Starts it.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn start(&self, adapter: &Arc<Miniport>, round: Round) {
+    pub(crate) fn start(&self, adapter: &Arc<Miniport>, round: Round, escalate: Escalate) {
+        *self.escalate.lock() = Some(escalate);
         self.stopping.store(false, Ordering::Release);
         let weak = Arc::downgrade(adapter);
         let thread = adapter.kernel().spawn_system_thread("VidSch worker", move || work(&weak, round));
@@ -93,6 +109,16 @@ impl Worker {
     pub(crate) fn defer(&self, adapter: &Miniport, job: Job) {
         self.jobs.lock().push_back(job);
         self.kick(adapter);
+    }
+
+    /// Wants something of the recovery for a node, at once.
+    ///
+    /// IRQL: PASSIVE_LEVEL; on the worker.
+    pub(crate) fn escalate(&self, adapter: &Arc<Miniport>, node: u32, wish: Escalation) {
+        let escalate = *self.escalate.lock();
+        if let Some(escalate) = escalate {
+            escalate(adapter, node, wish);
+        }
     }
 
     /// Lets the worker do something. Returns when that is over, or the adapter stops.

@@ -6,7 +6,6 @@ use wddm_abi::{
     DXGK_SEGMENTDESCRIPTOR4, DXGK_USERMODESUBMISSION_CAPS, DXGK_WDDMVERSION,
 };
 
-use super::link::Follower;
 use crate::place::Place;
 
 /// A memory segment, numbered from 1.
@@ -313,3 +312,19 @@ impl Caps {
         if counts_padding { said.saturating_add(8) } else { said.max(8) }
     }
 }
+
+/// What an engine behind the first one says of itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Follower {
+    /// `PHYSICALADAPTERCAPS` with its index; `None`: refused.
+    pub physical: Option<DXGK_PHYSICALADAPTERCAPS>,
+    /// `GPUMMUCAPS` with its index; `None`: refused, or not asked.
+    pub mmu: Option<DXGK_GPUMMUCAPS>,
+}
+
+#[expect(unsafe_code, reason = "a record of the driver with a handle in it, which nobody follows")]
+// SAFETY: plain data; the handle in it is the driver's and is only printed.
+unsafe impl Send for Follower {}
+#[expect(unsafe_code, reason = "as above")]
+// SAFETY: as above; it never changes once it is made.
+unsafe impl Sync for Follower {}

@@ -11,31 +11,15 @@
 //! on which everything pages, although a real link may have others on each. `D3DKMT_TDRDBGCTRL_ESCAPE` names a node of
 //! engine 0, since it has no member for another.
 
-use wddm_abi::{DXGK_GPUMMUCAPS, DXGK_PHYSICALADAPTERCAPS, DXGK_QUERYADAPTERINFOTYPE, LINKED_DEVICE};
+use wddm_abi::{DXGK_QUERYADAPTERINFOTYPE, LINKED_DEVICE};
 
-use super::caps::Caps;
+use super::caps::{Caps, Follower};
 use super::start::StartError;
 use crate::ddi::{self, call_ddi};
 use crate::miniport::Miniport;
 
 /// Physical adapters of a link that are asked about, at most: bits of EngineAffinity.
 const MOST: u32 = 32;
-
-/// What an engine behind the first one says of itself.
-#[derive(Clone, Copy, Debug)]
-pub struct Follower {
-    /// `PHYSICALADAPTERCAPS` with its index; `None`: refused.
-    pub physical: Option<DXGK_PHYSICALADAPTERCAPS>,
-    /// `GPUMMUCAPS` with its index; `None`: refused, or not asked.
-    pub mmu: Option<DXGK_GPUMMUCAPS>,
-}
-
-#[expect(unsafe_code, reason = "a record of the driver with a handle in it, which nobody follows")]
-// SAFETY: plain data; the handle in it is the driver's and is only printed.
-unsafe impl Send for Follower {}
-#[expect(unsafe_code, reason = "as above")]
-// SAFETY: as above; it never changes once it is made.
-unsafe impl Sync for Follower {}
 
 impl Miniport {
     /// Asks a driver that has `DxgkDdiLinkDevice` how many physical adapters the chain has, right behind AddDevice.

@@ -50,6 +50,7 @@ impl Miniport {
         VidMm::of(self).stop(self);
         crate::recovery::end(self);
         Power::of(self).stop(self);
+        crate::recovery::clear_idle(self);
         self.stop_device();
     }
 
@@ -116,6 +117,7 @@ impl Miniport {
             VidMm::of(self).stop(self);
             crate::recovery::end(self);
             Power::of(self).stop(self);
+            crate::recovery::clear_idle(self);
             self.stop_device();
         } else {
             Features::of(self).reset(self);

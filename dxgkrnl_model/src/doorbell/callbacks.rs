@@ -7,9 +7,9 @@ use nt_model::{In, shims};
 use wddm_abi::{DXGKARGCB_DISCONNECTDOORBELL, NTSTATUS, ntstatus};
 
 use super::{ABORT, Doorbell, RETRY};
+use crate::callback::{callback_of, record, routines};
 use crate::handle;
 use crate::hw_queue::HwQueue;
-use crate::interface::{callback_of, record, routines};
 use crate::miniport::Miniport;
 use crate::rules::interface::CB_DISCONNECT;
 

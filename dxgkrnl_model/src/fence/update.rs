@@ -55,7 +55,7 @@ fn set_monitored_to(fences: &[&NativeFence], wanted: impl Fn(&NativeFence) -> u6
         let here: Vec<_> = parts.extract_if(.., |(_, on)| Arc::ptr_eq(on.adapter(), &adapter)).collect();
         for batch in here.chunks(BATCH) {
             // Without a connected interrupt the adapter is not started, and nobody's signal is in between.
-            let _ = crate::interrupt::synchronize(&adapter, || set_monitored_on(&adapter, batch, wanted));
+            let _ = crate::section::synchronize(&adapter, || set_monitored_on(&adapter, batch, wanted));
         }
     }
 }

@@ -3,11 +3,15 @@
 //! Source: DDI pages DxgkDdiSuspendContext, DXGKARG_SUSPENDCONTEXT, DxgkDdiResumeContext.
 
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use wddm_abi::{DXGKARG_RESUMECONTEXT, DXGKARG_SUSPENDCONTEXT, ntstatus};
 
 use super::HwContext;
 use crate::ddi::{self, call_ddi};
+use crate::hw_queue::HwQueue;
+use crate::miniport::Miniport;
+use crate::rules::queue::SUSPEND_ACK;
 use crate::rules::queue::SUSPEND_STATUS;
 use crate::worker::Worker;
 
@@ -67,6 +71,73 @@ impl Suspension {
     pub(super) fn new() -> Self {
         Self { next: FIRST_SUSPEND_FENCE, awaited: None, superseded: Vec::new(), suspended: false, keepers: 0 }
     }
+}
+
+/// Resets the engine of a node on which these contexts owe the acknowledgement of their suspension.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(crate) type Overdue = fn(&Arc<Miniport>, u32, &[Arc<HwContext>]);
+
+/// What the layer of the recovery has entered.
+#[derive(Default)]
+struct OnOverdue(OnceLock<Overdue>);
+
+/// The recovery enters what it does about suspensions that are overdue.
+pub(crate) fn on_overdue(adapter: &Miniport, what: Overdue) {
+    let OnOverdue(slot) = adapter.extension();
+    slot.get_or_init(|| what);
+}
+
+fn overdue(adapter: &Arc<Miniport>, node: u32, late: &[Arc<HwContext>]) {
+    let OnOverdue(slot) = adapter.extension();
+    if let Some(what) = slot.get() {
+        what(adapter, node, late);
+    }
+}
+
+/// [`await_suspensions`] of one context.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(crate) fn await_suspension(adapter: &Arc<Miniport>, context: &Arc<HwContext>) {
+    await_suspensions(adapter, std::slice::from_ref(context));
+}
+
+/// Waits for acknowledgements outside the watch, of contexts that have all been asked; an engine that owes any of them
+/// for TdrDelay is reset, once for all that it owes.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(crate) fn await_suspensions(adapter: &Arc<Miniport>, contexts: &[Arc<HwContext>]) {
+    let kernel = adapter.kernel();
+    let deadline = kernel.now() + adapter.personality().tdr.delay;
+    for context in contexts {
+        let is_over = || (!context.is_suspending() || !adapter.is_working()).then_some(());
+        context.changed.wait_for(kernel, Some(deadline), is_over);
+        if adapter.is_working() {
+            let acknowledged = !context.is_suspending();
+            // An engine that hangs may owe it; one that has nothing to do may not.
+            adapter.rules().check(&SUSPEND_ACK, acknowledged || !is_idle(adapter, context.node()), || {
+                format!("node {} has nothing to do and did not acknowledge a suspension", context.node())
+            });
+        }
+    }
+    for (at, context) in contexts.iter().enumerate() {
+        let node = context.node();
+        let is_first = contexts[..at].iter().all(|other| other.node() != node);
+        let owes = |other: &&Arc<HwContext>| other.node() == node && other.is_suspending();
+        let late: Vec<_> = contexts.iter().filter(owes).cloned().collect();
+        if is_first && !late.is_empty() && adapter.is_working() && adapter.personality().tdr.enabled {
+            overdue(adapter, node, &late);
+        }
+    }
+}
+
+/// Whether every queue of a node is done with what was queued.
+fn is_idle(adapter: &Miniport, node: u32) -> bool {
+    let queues = HwQueue::all_of(adapter);
+    queues
+        .iter()
+        .filter(|queue| queue.context().node() == node)
+        .all(|queue| queue.progress().value() >= queue.last_queued())
 }
 
 impl HwContext {

@@ -3,7 +3,7 @@
 use nt_model::{CacheType, In, Out, shims};
 use wddm_abi::{DXGK_DEVICE_INFO, DXGK_FEATURE_INTERFACE, NTSTATUS, Plain, ntstatus};
 
-use super::{callback, routines, store_record};
+use crate::callback::{callback, routines, store_record};
 use crate::handle::raw;
 use crate::interface::memory::DriverMemory;
 use crate::rules::interface::{CB_MAP_RANGE, CB_UNMAP};

@@ -14,7 +14,7 @@ use wddm_abi::{
     Plain, ntstatus,
 };
 
-use super::{callback, callback_of, record, routines, store_record};
+use crate::callback::{callback, callback_of, record, routines, store_record};
 use crate::features::FeatureState;
 use crate::features::Features;
 use crate::handle::{self, raw};

@@ -13,7 +13,7 @@ use wddm_abi::{
     DXGKARGCB_FREECONTIGUOUSMEMORY, DXGKARGCB_FREEPAGESFROMMDL, NTSTATUS, ntstatus,
 };
 
-use super::{callback, record, routines, store_record};
+use crate::callback::{callback, record, routines, store_record};
 use crate::handle::{self, raw};
 use crate::memory::VidMm;
 use crate::miniport::Miniport;

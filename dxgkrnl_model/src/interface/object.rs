@@ -12,7 +12,7 @@ use wddm_abi::{
     DXGKARGCB_RESERVEGPUVIRTUALADDRESSRANGE, NTSTATUS, Plain, ntstatus,
 };
 
-use super::{callback, callback_of, record, routines, store_record};
+use crate::callback::{callback, callback_of, record, routines, store_record};
 use crate::handle::{self, raw};
 use crate::memory::allocation::OpenAllocation;
 use crate::miniport::Miniport;

@@ -18,7 +18,7 @@ use wddm_abi::{
 };
 
 use super::memory::{Memory, cache_type, free_handle};
-use super::{callback, callback_of, record, routines, store_record};
+use crate::callback::{callback, callback_of, record, routines, store_record};
 use crate::handle::{self, raw};
 use crate::interface::memory::DriverMemory;
 use crate::miniport::Miniport;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use nt_model::{In, shims};
 use wddm_abi::{NTSTATUS, ntstatus};
 
-use super::{callback, routines};
+use crate::callback::{callback, routines};
 use crate::handle::raw;
 use crate::miniport::Miniport;
 use crate::power::Power;

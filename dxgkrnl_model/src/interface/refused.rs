@@ -4,7 +4,7 @@
 use nt_model::{Machine, Routine, shims};
 use wddm_abi::{NTSTATUS, ntstatus};
 
-use super::{callback, callback_of, routines};
+use crate::callback::{callback, callback_of, routines};
 use crate::handle::raw;
 
 /// Refuses a callback whose first argument is a device handle.

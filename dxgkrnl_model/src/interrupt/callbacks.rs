@@ -3,8 +3,8 @@
 use nt_model::{In, Out, shims};
 use wddm_abi::{DXGKARGCB_NOTIFY_INTERRUPT_DATA, NTSTATUS, ntstatus};
 
+use crate::callback::{callback, record, routines};
 use crate::handle::raw;
-use crate::interface::{callback, record, routines};
 use crate::interrupt::Interrupts;
 use crate::rules::interface::CB_POINTER;
 use std::sync::atomic::Ordering;
@@ -41,9 +41,9 @@ shims! {
         });
     }
 
-    fn DxgkCbQueueDpc(machine, adapter: usize) -> u8 {
+    fn DxgkCbQueueDpc(_machine, adapter: usize) -> u8 {
         let queued = callback(raw(adapter as u64), &QUEUE_DPC, [adapter as u64], |adapter| {
-            Interrupts::of(adapter).queue_dpc(machine)
+            crate::section::queue_dpc(adapter)
         });
         u8::from(queued.unwrap_or(false))
     }
@@ -68,7 +68,7 @@ shims! {
             if !adapter.device.can_synchronize() {
                 return ntstatus::STATUS_UNSUCCESSFUL;
             }
-            let run = || super::synchronize(adapter, || run_synchronized(adapter.kernel(), routine, context));
+            let run = || crate::section::synchronize(adapter, || run_synchronized(adapter.kernel(), routine, context));
             match run() {
                 Some(returned) => {
                     result.set(returned);

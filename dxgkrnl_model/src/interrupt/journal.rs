@@ -6,7 +6,7 @@ use wddm_abi::{DXGK_INTERRUPT_TYPE, DXGKARGCB_NOTIFY_INTERRUPT_DATA};
 
 use super::Interrupts;
 use super::{Notice, Signaled};
-use crate::adapter::JOURNAL;
+use crate::miniport::JOURNAL;
 use crate::miniport::Miniport;
 use crate::sync::{Lock, Rank};
 

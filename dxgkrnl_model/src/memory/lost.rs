@@ -148,17 +148,6 @@ pub(crate) fn tables_begin_anew(adapter: &Arc<Miniport>) {
     );
 }
 
-/// Waits until no page table is lost.
-///
-/// IRQL: PASSIVE_LEVEL, not on the paging worker.
-pub(crate) fn wait_for_tables(adapter: &Arc<Miniport>) {
-    if let Some(manager) = VidMm::of(adapter).manager()
-        && manager.tables_are_lost.load(Ordering::Acquire)
-    {
-        manager.run_on_worker(adapter, |_, _| ());
-    }
-}
-
 /// What was moved out of segments.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {

@@ -7,14 +7,14 @@
 //!
 //! Source: "How User-Mode Work Submission works", termination; NT ends a process's threads before its handles.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use nt_model::Machine;
 use nt_model::sched::TICKS_PER_MS;
 
 use super::ProcessInner;
 use crate::device::Device;
-use crate::recovery::unheard::judge_at_end;
+use crate::miniport::Miniport;
 use crate::sync::{Lock, Rank};
 
 /// What a process knows of its threads inside.
@@ -92,6 +92,26 @@ impl Admitted {
     }
 }
 
+/// Looks, when a process ends, for what its driver has not told. IRQL: PASSIVE_LEVEL.
+pub(crate) type AtEnd = fn(&Miniport);
+
+/// What the layer of the recovery has entered.
+#[derive(Default)]
+struct OnEnd(OnceLock<AtEnd>);
+
+/// The recovery enters what it looks for when a process ends.
+pub(crate) fn on_end(adapter: &Miniport, what: AtEnd) {
+    let OnEnd(slot) = adapter.extension();
+    slot.get_or_init(|| what);
+}
+
+fn ends(adapter: &Miniport) {
+    let OnEnd(slot) = adapter.extension();
+    if let Some(what) = slot.get() {
+        what(adapter);
+    }
+}
+
 impl Rundown {
     pub(super) fn new() -> Self {
         Self(Lock::new(Rank::Registry, Inside::default()))
@@ -145,7 +165,7 @@ impl Rundown {
     /// IRQL: PASSIVE_LEVEL.
     pub(super) fn wait(&self, machine: &Machine, devices: impl Fn() -> Vec<Arc<Device>>) {
         for device in devices() {
-            judge_at_end(device.adapter());
+            ends(device.adapter());
         }
         let is_alone = |inside: &Inside| inside.working + inside.waiting == 0 && !inside.destroying;
         while !is_alone(&self.0.lock()) && !machine.rules.is_stopped() {

@@ -52,7 +52,7 @@ pub(super) fn so_far(adapter: &Miniport) -> u64 {
 ///
 /// IRQL: PASSIVE_LEVEL; not inside the driver.
 pub(super) fn run_promoted(adapter: &Arc<Miniport>, known: u64) {
-    super::pass(adapter, adapter.personality().gates.promotion.as_ref());
+    adapter.pass(adapter.personality().gates.promotion.as_ref());
     let recovers = Watch::of(adapter).alone(adapter);
     if so_far(adapter) != known {
         // The engine that could not be reset was reset with the adapter meanwhile, for another's sake.
@@ -98,7 +98,7 @@ fn reset(adapter: &Arc<Miniport>, reason: Reason, recovers: Admission<'_>) {
     SchedulingLogSet::of(adapter).forgive(None);
     // In the clean-up between the two calls.
     record.step(Step::Evicted(lost::memory_is_gone(adapter, Loss::Reset)));
-    super::pass(adapter, adapter.personality().gates.restart.as_ref());
+    adapter.pass(adapter.personality().gates.restart.as_ref());
     still::judge(adapter, &values);
     let restarted = ddi::status(call_ddi!(adapter, DxgkDdiRestartFromTimeout(miniport)));
     judge(adapter, "DxgkDdiRestartFromTimeout", restarted);

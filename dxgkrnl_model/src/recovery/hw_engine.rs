@@ -68,7 +68,7 @@ impl<'a> Late<'a> {
 /// IRQL: PASSIVE_LEVEL.
 pub(super) fn recover(adapter: &Arc<Miniport>, node: u32, late: Late<'_>, reason: Reason) {
     let (tdr, watch) = (Tdr::of(adapter), Watch::of(adapter));
-    super::pass(adapter, adapter.personality().gates.engine.as_ref());
+    adapter.pass(adapter.personality().gates.engine.as_ref());
     let Some(alone) = watch.begin_reset(adapter, node) else { return };
     // The reset that this one has waited for has ended what they owed, or they have let go meanwhile.
     let is_over = match late {

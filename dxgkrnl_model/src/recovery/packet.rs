@@ -2,7 +2,6 @@
 //!
 //! Source: article tdr-changes-in-windows-8, calling sequence.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use nt_model::Details;
@@ -22,40 +21,13 @@ use crate::rules::tdr::{
 };
 use crate::tdr::DeviceState;
 use crate::tdr::Tdr;
+use crate::tdr::question;
 use crate::tdr::steps::{Reason, Step, What};
 use crate::vidsch::Node;
 use crate::vidsch::VidSch;
 use crate::vidsch::dpc::{give_back, hear};
 use crate::vidsch::packet::{Load, Packet, Snapshot, is_before};
 use crate::worker::Worker;
-
-/// A call of `DxgkDdiQueryCurrentFence`.
-#[derive(Clone, Copy, Debug)]
-struct Question {
-    /// Address of the adapter.
-    adapter: usize,
-    node: u32,
-    /// The last packet of the node that the driver has reported in the call, on the thread that makes it.
-    reported: Option<u32>,
-}
-
-thread_local! {
-    /// The call that this thread makes.
-    static QUESTION: Cell<Option<Question>> = const { Cell::new(None) };
-}
-
-/// Notes that the driver has reported a packet. What it reports from a synchronized routine may be in answer to a
-/// question of this thread.
-///
-/// IRQL: the device's.
-pub(crate) fn note_reported(adapter: &Miniport, node: u32, fence: u32) {
-    QUESTION.with(|question| {
-        let asked = question.get().filter(|asked| asked.adapter == core::ptr::from_ref(adapter).addr());
-        if let Some(asked) = asked.filter(|asked| asked.node == node && !crate::interrupt::in_isr()) {
-            question.set(Some(Question { reported: Some(fence), ..asked }));
-        }
-    });
-}
 
 /// What the watch of one packet node saw.
 #[derive(Clone, Copy, Debug, Default)]
@@ -141,7 +113,7 @@ pub(super) fn recover(adapter: &Arc<Miniport>, node: &Arc<Node>, reason: Reason)
         record.step(Step::PreemptionTried(request));
         record.step(Step::TimeoutDetected);
     }
-    super::pass(adapter, adapter.personality().gates.snapshot.as_ref());
+    adapter.pass(adapter.personality().gates.snapshot.as_ref());
     let departs = |how| adapter.personality().departs(how);
     // A fault has left the engine in a state that only a reset ends, whatever is in its queue.
     let anyway = reason.is_fault() || departs(Departure::ResetsEmptyQueues);
@@ -291,10 +263,10 @@ fn leave_alone(adapter: &Miniport, node: &Node) {
 /// nothing is with the driver and `anyway` is false.
 pub(super) fn freeze(adapter: &Miniport, node: &Node, anyway: bool) -> Snapshot {
     let snapshot = || node.packet.snapshot(anyway);
-    let frozen = || crate::interrupt::synchronize(adapter, snapshot).unwrap_or_else(snapshot);
+    let frozen = || crate::section::synchronize(adapter, snapshot).unwrap_or_else(snapshot);
     if adapter.personality().departs(Departure::NotesFirst) {
         let note = || node.packet.note();
-        let noted = crate::interrupt::synchronize(adapter, note).unwrap_or_else(note);
+        let noted = crate::section::synchronize(adapter, note).unwrap_or_else(note);
         // A twentieth of a second.
         adapter.kernel().delay_execution(-500_000);
         frozen();
@@ -365,10 +337,9 @@ fn current_fence(adapter: &Miniport, node: &Node) {
     let (_, _, before) = node.packet.ids();
     let over = node.packet.over();
     let (miniport, pointer) = (adapter.context(), &raw mut arguments);
-    let asked = Question { adapter: core::ptr::from_ref(adapter).addr(), node: node.ordinal, reported: None };
-    QUESTION.set(Some(asked));
+    question::begin(adapter, node.ordinal);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiQueryCurrentFence(miniport, pointer)));
-    let reported = QUESTION.take().and_then(|asked| asked.reported);
+    let reported = question::end();
     if !status.is_success() {
         return;
     }

@@ -22,8 +22,9 @@ use crate::adapter::caps::Segment;
 use crate::miniport::Miniport;
 use crate::place::Place;
 use crate::process::{OtherProcess, ProcessInner};
-use crate::statistics::{self, SegmentUse, Use};
+use crate::statistics::{self, SegmentUse};
 use crate::tdr::Tdr;
+use crate::usage::Use;
 
 /// What GetCurrentProcess returns.
 const THIS_PROCESS: usize = usize::MAX;

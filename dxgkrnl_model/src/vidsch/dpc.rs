@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use wddm_abi::DXGK_ENGINE_STATE;
+
 use crate::fence::monitored::scan;
 use crate::fence::native::NativeFence;
 use crate::interrupt::{NodeList, Notice, Signaled};
 use crate::miniport::Miniport;
 use crate::personality::Departure;
-use crate::power::Power;
 use crate::scheduling_log::SchedulingLogSet;
 use crate::tdr::DeviceState;
 use crate::tdr::Tdr;
@@ -16,7 +17,7 @@ use crate::tdr::steps::Reason;
 use crate::vidsch::Node;
 use crate::vidsch::VidSch;
 use crate::vidsch::packet::{Load, Packet};
-use crate::worker::Worker;
+use crate::worker::{Escalation, Worker};
 
 /// Works off one node's notifications in the order in which they came.
 ///
@@ -90,9 +91,23 @@ fn work_off_one(adapter: &Arc<Miniport>, node: usize, notice: Notice) {
         Notice::Suspended { context, fence } => context.acknowledged(fence),
         // CAST: a node's number.
         Notice::ResetWanted(reason) => want_reset(adapter, node as u32, reason),
-        Notice::EngineState(state) => Power::of(adapter).engine_state(adapter, node, state),
+        Notice::EngineState(state) => engine_state(adapter, node, state),
         // CAST: a node's number.
         Notice::SchedulingLog => SchedulingLogSet::of(adapter).read(adapter, node as u32),
+    }
+}
+
+/// An engine said how it is.
+///
+/// IRQL: DISPATCH_LEVEL.
+fn engine_state(adapter: &Arc<Miniport>, node: usize, state: DXGK_ENGINE_STATE) {
+    if state == DXGK_ENGINE_STATE::DXGK_ENGINE_STATE_TRANSITION_TO_F1 {
+        // CAST: a node's number.
+        let node = node as u32;
+        let goes = move |adapter: &Arc<Miniport>| {
+            Worker::of(adapter).escalate(adapter, node, Escalation::EngineIdle);
+        };
+        Worker::of(adapter).defer(adapter, Box::new(goes));
     }
 }
 
@@ -111,7 +126,7 @@ fn want_reset(adapter: &Arc<Miniport>, node: u32, reason: Reason) {
     let work = move |adapter: &Arc<Miniport>| {
         let keeps = adapter.personality().departs(Departure::KeepsOldNotices);
         if keeps || Tdr::of(adapter).resets_for(node, reason) == before {
-            crate::recovery::reset_wanted(adapter, node, reason);
+            Worker::of(adapter).escalate(adapter, node, Escalation::Reset(reason));
         }
     };
     Worker::of(adapter).defer(adapter, Box::new(work));

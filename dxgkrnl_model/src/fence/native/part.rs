@@ -168,7 +168,7 @@ impl FenceOnAdapter {
             return;
         }
         // Updates of monitored values run under the interrupt's lock: none is under way behind this.
-        let _ = crate::interrupt::synchronize(&self.adapter, || ());
+        let _ = crate::section::synchronize(&self.adapter, || ());
         self.quiet.wait_for(self.adapter.kernel(), None, || (self.updates.load(Ordering::SeqCst) == 0).then_some(()));
         let mut arguments = DXGKARG_DESTROYNATIVEFENCE::zeroed();
         arguments.hGlobalNativeFence = crate::handle::of_driver(driver);

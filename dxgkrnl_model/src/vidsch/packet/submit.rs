@@ -25,7 +25,7 @@ impl PacketNode {
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn submit(&self, adapter: &Arc<Miniport>, context: &Arc<Context>, load: Load) -> Result<(), Load> {
-        crate::recovery::pass(adapter, adapter.personality().gates.submit.as_ref());
+        adapter.pass(adapter.personality().gates.submit.as_ref());
         let entered = adapter.in_place_of(&ddi::DxgkDdiSubmitCommandVirtual, || {
             let id = self.enter(adapter, context, load.clone())?;
             adapter.shared().counters.packet();

@@ -11,19 +11,46 @@ use std::sync::Arc;
 
 use nt_model::sched::Ticks;
 
-use super::to_f1;
+use wddm_abi::D3DDDI_DOORBELLSTATUS;
+
 use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
 use crate::power::Power;
+use crate::sync::{Lock, Rank};
 use crate::vidsch::VidSch;
 
 /// What the last looks at a component's engine saw.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Idle {
+struct Idle {
     /// Since when it is idle; `None`: it was not at the last look, or is in F1.
     since: Option<Ticks>,
     /// How far its queues were, all together.
     progress: u64,
+}
+
+/// What the looks at all of them saw.
+struct Idles(Lock<Vec<Idle>>);
+
+impl Default for Idles {
+    fn default() -> Self {
+        Self(Lock::new(Rank::Log, Vec::new()))
+    }
+}
+
+/// The adapter stops.
+pub(crate) fn clear(adapter: &Miniport) {
+    let Idles(states) = adapter.extension();
+    states.lock().clear();
+}
+
+/// An engine wishes to go to F1. In D3, and on the way there and back, the wish is dropped: doorbells and power are not
+/// the engine's then.
+///
+/// IRQL: PASSIVE_LEVEL; on the worker.
+pub(super) fn wished(adapter: &Arc<Miniport>, node: u32) {
+    if let Some(_awake) = Power::of(adapter).sleep.watch(adapter.kernel()) {
+        to_f1(adapter, node);
+    }
 }
 
 /// How far the queues of a node are, all together; `None`: one of them has work.
@@ -36,15 +63,15 @@ fn progress_of(queues: &[Arc<HwQueue>], node: u32) -> Option<u64> {
 }
 
 /// Whether the queues of a node have done what user mode, or the kernel, has told that is queued.
-pub(super) fn is_done(adapter: &Miniport, node: u32) -> bool {
+fn is_done(adapter: &Miniport, node: u32) -> bool {
     progress_of(&HwQueue::all_of(adapter), node).is_some()
 }
 
 /// Looks for engines that have been idle for `delay`, and has them go to F1. `at`: when to look again. On the
 /// scheduler's worker.
 pub(crate) fn watch(adapter: &Arc<Miniport>, delay: Ticks, at: &mut impl FnMut(Ticks)) {
-    let power = &Power::of(adapter);
-    let nodes: Vec<_> = power.components.lock().iter().map(|component| (component.node, component.state)).collect();
+    let Idles(states) = adapter.extension();
+    let nodes = Power::of(adapter).engines();
     if nodes.is_empty() {
         return;
     }
@@ -55,7 +82,7 @@ pub(crate) fn watch(adapter: &Arc<Miniport>, delay: Ticks, at: &mut impl FnMut(T
         let progress =
             progress_of(&queues, node).filter(|_| state == 0 && !VidSch::of(adapter).has_work(adapter, node));
         let since = {
-            let mut idle = power.idle.lock();
+            let mut idle = states.lock();
             let length = idle.len().max(index + 1);
             idle.resize(length, Idle::default());
             let known = &mut idle[index];
@@ -71,6 +98,35 @@ pub(crate) fn watch(adapter: &Arc<Miniport>, delay: Ticks, at: &mut impl FnMut(T
             Some(since) => at(since + delay),
             None if state == 0 => at(now + delay),
             None => (),
+        }
+    }
+}
+
+/// Disconnects every doorbell of a node's queues, and then has its engine go to F1, unless the kernel has work for it,
+/// or a user-mode queue has not done what it was told is queued: what was rung in front of the rotation runs in F0.
+///
+/// IRQL: PASSIVE_LEVEL.
+fn to_f1(adapter: &Arc<Miniport>, node: u32) {
+    let doorbells = || {
+        let queues = HwQueue::all_of(adapter).into_iter();
+        queues.filter(|queue| queue.context().node() == node).flat_map(|queue| queue.doorbells())
+    };
+    for doorbell in doorbells() {
+        doorbell.disconnect(D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_RETRY);
+    }
+    // Of an engine without doorbells there is nothing to stop for.
+    let gates = &adapter.personality().gates;
+    let stop =
+        |gate: &Option<crate::personality::Gate>| adapter.pass(gate.as_ref().filter(|_| doorbells().next().is_some()));
+    stop(&gates.f1);
+    if let Some(index) = Power::of(adapter).component_of(node) {
+        let is_done = || adapter.personality().faults.f1_amid_work || is_done(adapter, node);
+        let is_idle =
+            || !VidSch::of(adapter).has_work(adapter, node) && is_done() && !Power::of(adapter).is_active(index);
+        Power::of(adapter).set(adapter, index, 1, is_idle);
+        stop(&gates.f0);
+        if doorbells().any(|doorbell| doorbell.is_connected()) {
+            Power::of(adapter).set(adapter, index, 0, || true);
         }
     }
 }
