@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use nt_model::Machine;
 use nt_model::sched::Ticks;
 
+use crate::companion::Update;
 use crate::fence::{AnyFence, Target, Wait, cancel, wait_for};
-use crate::memory::companion::Update;
 use crate::miniport::Miniport;
 use crate::sync::{Lock, Rank, Signal};
 

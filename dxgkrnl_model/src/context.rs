@@ -10,18 +10,18 @@ use wddm_abi::{
 
 use crate::alive::make_room;
 use crate::command::Commands;
+use crate::companion::Update;
 use crate::ddi::{self, call_ddi};
 use crate::device::{Device, judge_creation};
 use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::hw_queue::STANDSTILL;
 use crate::memory::VidMm;
-use crate::memory::companion::Update;
 use crate::memory::page_table::Described;
+use crate::memory::paging::PagingContext;
 use crate::miniport::Miniport;
 use crate::personality::StrayRoot;
 use crate::poison;
 use crate::priority::Priority;
-use crate::process::judge_destroy;
 use crate::rules::paging::{CANCEL_STATUS, CONTEXT_COMPANION, CONTEXT_INFO, CONTEXT_OUTPUT, OBJECT_HANDLE};
 use crate::sync::{Lock, Rank};
 use crate::tdr::DeviceState;
@@ -58,6 +58,12 @@ struct OnRetire(OnceLock<Retire>);
 pub(crate) fn on_retire(adapter: &Miniport, what: Retire) {
     let OnRetire(slot) = adapter.extension();
     slot.get_or_init(|| what);
+}
+
+impl PagingContext for Context {
+    fn driver_handle(&self) -> usize {
+        self.driver.number()
+    }
 }
 
 /// Contexts of packet nodes that processes have on an adapter.
@@ -370,7 +376,7 @@ const GDI_ALLOCATIONS: u32 = 256;
 pub(crate) fn destroy_in_driver(adapter: &Miniport, driver: usize) {
     let handle = crate::handle::of_driver(driver);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyContext(handle)));
-    judge_destroy(adapter, "DxgkDdiDestroyContext", status);
+    adapter.judge_destroy("DxgkDdiDestroyContext", status);
 }
 
 /// Judges what the driver says of a context. Returns that, with zero in the members that the driver did not write.

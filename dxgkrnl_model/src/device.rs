@@ -20,9 +20,9 @@ use crate::fence::native::{FenceOnAdapter, LocalFence, NativeFence};
 use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::hw_context::HwContext;
 use crate::hw_queue::{self, end_of_wait};
-use crate::memory::allocation::OpenAllocation;
 use crate::miniport::Miniport;
-use crate::process::{ProcessAdapter, judge_destroy};
+use crate::open_allocation::OpenAllocation;
+use crate::process::ProcessAdapter;
 use crate::rules::paging::{OBJECT_HANDLE, OBJECT_STATUS};
 use crate::sync::{Lock, Naming, Rank, Signal};
 use crate::tdr::DeviceState;
@@ -436,7 +436,7 @@ impl Device {
         self.abandon_waits();
         let handle = crate::handle::of_driver(driver);
         let status = ddi::status(call_ddi!(self.adapter(), DxgkDdiDestroyDevice(handle)));
-        judge_destroy(self.adapter(), "DxgkDdiDestroyDevice", status);
+        self.adapter().judge_destroy("DxgkDdiDestroyDevice", status);
     }
 }
 

@@ -35,8 +35,8 @@ use wddm_abi::{
 use crate::ddi::{self, call_ddi};
 use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::hw_queue::HwQueue;
-use crate::memory::allocation::OpenAllocation;
 use crate::miniport::Miniport;
+use crate::open_allocation::OpenAllocation;
 use crate::personality::RingHandle;
 use crate::poison;
 use crate::power::Power;

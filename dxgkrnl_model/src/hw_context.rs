@@ -24,7 +24,6 @@ use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::hw_queue::HwQueue;
 use crate::miniport::Miniport;
 use crate::priority::Priority;
-use crate::process::judge_destroy;
 use crate::rules::paging::OBJECT_HANDLE;
 use crate::scheduling_log::SchedulingLogSet;
 use crate::sync::{Admission, Gate, Lock, Naming, Rank, Signal};
@@ -318,7 +317,7 @@ impl HwContext {
         } else {
             let handle = crate::handle::of_driver(driver);
             let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyHwContext(handle)));
-            judge_destroy(adapter, "DxgkDdiDestroyHwContext", status);
+            adapter.judge_destroy("DxgkDdiDestroyHwContext", status);
         }
         SchedulingLogSet::of(adapter).destroyed(adapter, self, driver, self.ran.load(Ordering::Acquire));
         drop(ending);

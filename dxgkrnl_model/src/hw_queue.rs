@@ -36,7 +36,7 @@ use crate::hw_context::{HwContext, judge_handle};
 use crate::miniport::Miniport;
 use crate::personality::{KernelProgress, PacketCap, ProgressFenceHandle, ProgressOpened};
 use crate::power::Power;
-use crate::process::{ProcessInner, UserObject, judge_destroy};
+use crate::process::{ProcessInner, UserObject};
 use crate::rules::paging::HW_SUBMIT_STATUS;
 use crate::rules::tdr::HW_STALL;
 use crate::sync::{Gate, Lock, Named, Naming, Rank, Signal};
@@ -599,7 +599,7 @@ impl HwQueue {
         self.naming.close(adapter.kernel());
         let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyHwQueue(handle)));
         self.driver.clear();
-        judge_destroy(adapter, "DxgkDdiDestroyHwQueue", status);
+        adapter.judge_destroy("DxgkDdiDestroyHwQueue", status);
     }
 }
 

@@ -4,36 +4,33 @@
 //! later; so a paging queue's fence, signalled by a job behind its operations, says that they are done.
 
 pub(crate) mod allocation;
-pub(crate) mod companion;
-pub(crate) mod lost;
+pub(crate) mod completion;
 pub(crate) mod page_table;
 pub(crate) mod pages;
 pub(crate) mod paging;
-pub(crate) mod paging_queue;
 pub(crate) mod residency;
 mod segment;
 pub(crate) mod space;
-mod system;
 pub(crate) mod va;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use nt_model::{CacheType, PageKind, PageObject, Thread};
-use wddm_abi::NTSTATUS;
 
 use crate::adapter::caps::Caps;
+use crate::alive::make_room;
 use crate::fence::segments::FenceSegments;
 use crate::miniport::Miniport;
 use crate::personality::Neighbour;
-use crate::process::ProcessAdapter;
 use crate::sync::{Lock, Rank, Signal};
+use allocation::Allocation;
 use page_table::{Purpose, TableMemory};
 use pages::PagePool;
 use paging::{Op, Pager, PagingError};
 use segment::SegmentSpace;
-use space::Content;
+use space::{AddressSpace, Content};
 use va::{PAGE, Protection, Use, Wanted};
 
 /// Work of the paging worker.
@@ -46,15 +43,34 @@ pub(crate) struct VidMm {
     system_context: AtomicUsize,
 }
 
+/// Replaces the root of a space by the change, and has each context of its process follow. Returns whether that was
+/// done; if not, nothing has changed. On the paging worker. IRQL: PASSIVE_LEVEL.
+pub(crate) type ReplaceRoot = fn(&Arc<Miniport>, &AddressSpace, Box<dyn FnOnce(&AddressSpace) + Send>) -> bool;
+
+/// What the layers above do for VidMm.
+#[derive(Clone, Copy)]
+pub(crate) struct Hooks {
+    /// An allocation has moved: what processes have locked of it is mapped anew.
+    pub(crate) moved: fn(&Arc<Miniport>, &Arc<Allocation>),
+    /// Has contexts follow another root.
+    pub(crate) replace_root: ReplaceRoot,
+    /// Submits a paging buffer.
+    pub(crate) submit: paging::Submit,
+    /// Ends every paging buffer as lost: the driver does not.
+    pub(crate) give_up: fn(&Miniport),
+}
+
 /// VidMm of a started adapter.
 pub(crate) struct Manager {
     pub(crate) caps: Arc<Caps>,
     pub(crate) pool: PagePool,
     pub(crate) pager: Pager,
     segments: Lock<Vec<SegmentSpace>>,
-    system: Lock<Option<Arc<ProcessAdapter>>>,
-    /// A second system process, which does nothing: see [`SystemProcesses`](crate::personality::SystemProcesses).
-    idle: Lock<Option<Arc<ProcessAdapter>>>,
+    /// The space of the paging process.
+    system: Lock<Option<Arc<AddressSpace>>>,
+    /// Spaces of processes.
+    spaces: Lock<Vec<Weak<AddressSpace>>>,
+    hooks: OnceLock<Hooks>,
     /// CPU mappings of memory that segments lie in, by the object's number.
     segment_maps: Lock<BTreeMap<u64, (Arc<PageObject>, usize)>>,
     jobs: Lock<VecDeque<Job>>,
@@ -62,7 +78,7 @@ pub(crate) struct Manager {
     stopping: AtomicBool,
     running: AtomicBool,
     /// Page tables of processes have lost their content, and a job that makes them anew is in the list.
-    tables_are_lost: AtomicBool,
+    pub(crate) tables_are_lost: AtomicBool,
     thread: Lock<Option<Arc<Thread>>>,
     dummy: Lock<Option<pages::Page>>,
     /// A page that nobody keeps in memory: see [`Neighbour::Unlocked`].
@@ -107,11 +123,8 @@ impl VidMm {
         self.system_context.load(Ordering::Acquire)
     }
 
-    /// Makes the paging process and starts the worker.
-    ///
-    /// # Errors
-    /// What a driver's function returned.
-    pub(crate) fn start(&self, adapter: &Arc<Miniport>, caps: &Arc<Caps>) -> Result<(), NTSTATUS> {
+    /// Makes the manager of an adapter that starts.
+    pub(crate) fn start(&self, adapter: &Arc<Miniport>, caps: &Arc<Caps>) -> Arc<Manager> {
         let kernel = adapter.kernel();
         let manager = Arc::new(Manager {
             caps: caps.clone(),
@@ -124,8 +137,9 @@ impl VidMm {
                 adapter.personality().faults.paging_buffer_size.unwrap_or(caps.paging_buffer_size) as usize
             ),
             segments: Lock::new(Rank::Log, caps.segments.iter().map(|segment| SegmentSpace::new(*segment)).collect()),
-            idle: Lock::new(Rank::Log, None),
             system: Lock::new(Rank::Log, None),
+            spaces: Lock::new(Rank::Registry, Vec::new()),
+            hooks: OnceLock::new(),
             segment_maps: Lock::new(Rank::Registry, BTreeMap::new()),
             jobs: Lock::new(Rank::Log, VecDeque::new()),
             changed: Signal::new(),
@@ -140,31 +154,17 @@ impl VidMm {
             fence_segments: FenceSegments::ask(adapter, caps),
         });
         *self.manager.lock() = Some(manager.clone());
-        let system = system::create(adapter, &manager, &self.system_context)?;
-        *manager.system.lock() = system;
-        manager.running.store(true, Ordering::Release);
-        let (weak, worker) = (Arc::downgrade(adapter), manager.clone());
-        let thread = kernel.spawn_system_thread("VidMm worker", move || worker.work(&weak));
-        *manager.thread.lock() = Some(thread);
-        Ok(())
+        manager
     }
 
-    /// Ends the worker and takes down the paging process. Processes have left the adapter before.
-    pub(crate) fn stop(&self, adapter: &Arc<Miniport>) {
+    /// The driver's handle of the system context is this; 0: it goes.
+    pub(crate) fn set_system_context(&self, driver: usize) {
+        self.system_context.store(driver, Ordering::Release);
+    }
+
+    /// Everything is gone that it managed.
+    pub(crate) fn forget(&self, adapter: &Miniport) {
         let Some(manager) = self.manager() else { return };
-        manager.stopping.store(true, Ordering::Release);
-        manager.changed.notify(adapter.kernel());
-        let stranger = manager.stranger.lock().take();
-        if let Some(stranger) = stranger {
-            adapter.kernel().free_pages(&stranger);
-        }
-        let thread = manager.thread.lock().take();
-        if let Some(thread) = thread {
-            adapter.kernel().wait_for_object(thread.header(), None);
-        }
-        manager.running.store(false, Ordering::Release);
-        let system = manager.system.lock().take();
-        system::destroy(adapter, &manager, system, &self.system_context);
         manager.pager.clear();
         let maps = std::mem::take(&mut *manager.segment_maps.lock());
         for (_, address) in maps.into_values() {
@@ -176,14 +176,77 @@ impl VidMm {
 }
 
 impl Manager {
+    /// Starts the paging worker.
+    pub(crate) fn begin(self: &Arc<Self>, adapter: &Arc<Miniport>) {
+        self.running.store(true, Ordering::Release);
+        let (weak, worker) = (Arc::downgrade(adapter), self.clone());
+        let thread = adapter.kernel().spawn_system_thread("VidMm worker", move || worker.work(&weak));
+        *self.thread.lock() = Some(thread);
+    }
+
+    /// Ends the paging worker. Processes have left the adapter before.
+    pub(crate) fn end(&self, adapter: &Miniport) {
+        self.stopping.store(true, Ordering::Release);
+        self.changed.notify(adapter.kernel());
+        let stranger = self.stranger.lock().take();
+        if let Some(stranger) = stranger {
+            adapter.kernel().free_pages(&stranger);
+        }
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
+            adapter.kernel().wait_for_object(thread.header(), None);
+        }
+        self.running.store(false, Ordering::Release);
+    }
+
     /// The worker has been started: tables of the paging process change through the GPU.
     pub(crate) fn is_running(&self) -> bool {
         self.running.load(Ordering::Acquire)
     }
 
-    /// The paging process.
-    pub(crate) fn system(&self) -> Option<Arc<ProcessAdapter>> {
+    /// The space of the paging process.
+    pub(crate) fn system(&self) -> Option<Arc<AddressSpace>> {
         self.system.lock().clone()
+    }
+
+    /// The paging process has this space; `None`: it goes.
+    pub(crate) fn set_system(&self, space: Option<&Arc<AddressSpace>>) {
+        let old = std::mem::replace(&mut *self.system.lock(), space.cloned());
+        drop(old);
+    }
+
+    /// Spaces of processes, whose page tables show where allocations lie.
+    pub(crate) fn spaces(&self) -> Vec<Arc<AddressSpace>> {
+        self.spaces.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Enters the space of a process.
+    pub(crate) fn add_space(&self, space: &Arc<AddressSpace>) {
+        let mut spaces = self.spaces.lock();
+        make_room(&mut spaces);
+        spaces.push(Arc::downgrade(space));
+    }
+
+    /// Takes the space of a process out.
+    pub(crate) fn remove_space(&self, space: &Arc<AddressSpace>) {
+        self.spaces.lock().retain(|other| !core::ptr::eq(other.as_ptr(), Arc::as_ptr(space)));
+    }
+
+    /// The layers above enter what they do for VidMm.
+    pub(crate) fn set_hooks(&self, hooks: Hooks) {
+        self.hooks.get_or_init(|| hooks);
+    }
+
+    /// What the layers above do for it; nothing before the paging process is made.
+    pub(crate) fn hooks(&self) -> Option<&Hooks> {
+        self.hooks.get()
+    }
+
+    /// An allocation has moved: what the CPU has mapped of it follows.
+    pub(crate) fn moved(&self, adapter: &Arc<Miniport>, allocation: &Arc<Allocation>) {
+        if let Some(hooks) = self.hooks() {
+            (hooks.moved)(adapter, allocation);
+        }
     }
 
     fn work(self: &Arc<Self>, adapter: &std::sync::Weak<Miniport>) {
@@ -216,11 +279,11 @@ impl Manager {
     }
 
     /// [`post`](Self::post) in two steps, for whoever holds a lock over the first.
-    fn enqueue(&self, job: Job) {
+    pub(crate) fn enqueue(&self, job: Job) {
         self.jobs.lock().push_back(job);
     }
 
-    fn wake(&self, adapter: &Miniport) {
+    pub(crate) fn wake(&self, adapter: &Miniport) {
         self.changed.notify(adapter.kernel());
     }
 
@@ -333,10 +396,10 @@ impl Manager {
         let pages = addresses.len() as u64;
         let maximum = if wanted.maximum == 0 { space::PAGING_SPACE } else { wanted.maximum };
         let wanted = Wanted { size: pages * PAGE, maximum, ..*wanted };
-        let address = system.address_space().insert(&wanted, Use::System).ok_or(none)?;
-        let set = system.set_entries(adapter, self, address, pages, &content, purpose);
+        let address = system.insert(&wanted, Use::System).ok_or(none)?;
+        let set = system.set(adapter, self, address, pages, &content, purpose);
         if set.is_err() {
-            system.address_space().with_ranges(|ranges| ranges.remove(address, 0));
+            system.with_ranges(|ranges| ranges.remove(address, 0));
         }
         set.map(|()| address)
     }
@@ -367,8 +430,8 @@ impl Manager {
     /// Undoes [`show_to_system`](Self::show_to_system) and what calls it. On the paging worker.
     pub(crate) fn unmap_for_system(self: &Arc<Self>, adapter: &Arc<Miniport>, address: u64, pages: u64) {
         let Some(system) = self.system() else { return };
-        let _ = system.set_entries(adapter, self, address, pages, &Content::None, Purpose::default());
-        system.address_space().with_ranges(|ranges| ranges.remove(address, 0));
+        let _ = system.set(adapter, self, address, pages, &Content::None, Purpose::default());
+        system.with_ranges(|ranges| ranges.remove(address, 0));
     }
 
     /// Shows a page table to the paging process, for the GPU_VIRTUAL update mode.
@@ -384,12 +447,12 @@ impl Manager {
         let system = self.system().ok_or(none)?;
         let pages = bytes.div_ceil(PAGE);
         let wanted = Wanted { size: pages * PAGE, maximum: space::PAGING_SPACE, alignment: PAGE, ..Wanted::default() };
-        let address = system.address_space().insert(&wanted, Use::System).ok_or(none)?;
+        let address = system.insert(&wanted, Use::System).ok_or(none)?;
         let (segment, first) = memory.physical();
         let addresses = (0..pages).map(|page| first + page * PAGE).collect();
         let content = Content::Pages { segment, addresses, protection: Protection::READ_WRITE };
         let running = self.running.swap(false, Ordering::AcqRel);
-        let set = system.set_entries(adapter, self, address, pages, &content, Purpose::default());
+        let set = system.set(adapter, self, address, pages, &content, Purpose::default());
         self.running.store(running, Ordering::Release);
         set.map(|()| address)
     }

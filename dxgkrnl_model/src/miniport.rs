@@ -31,7 +31,7 @@ use crate::handle::{KernelHandle, KernelObject};
 use crate::pci::Device;
 use crate::pci::object::DeviceObject;
 use crate::personality::{FeatureSetting, FeatureSettings, Gate as PassGate, Personality};
-use crate::rules::paging::DDI_TIME;
+use crate::rules::paging::{DDI_TIME, OBJECT_DESTROY};
 use crate::rules::queue::RESUME_STATUS;
 use crate::shared::Shared;
 use crate::sync::{Admission, Gate, InDriver, Lock, Rank};
@@ -460,6 +460,12 @@ impl Miniport {
         if let Some(gate) = gate {
             gate.pass(self.kernel());
         }
+    }
+
+    /// Destruction succeeds.
+    pub(crate) fn judge_destroy(&self, ddi: &str, status: NTSTATUS) {
+        let fine = ddi::succeeded(status);
+        self.rules().check(&OBJECT_DESTROY, fine, || format!("{ddi}: {status:?}"));
     }
 
     /// Functions that set up or resume scheduling succeed. Returns whether this one did.

@@ -27,13 +27,14 @@ use crate::fence::native::LocalFence;
 use crate::handle::{HandleTable, HandleType};
 use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
-use crate::memory::allocation::{Allocation, OpenAllocation, OpenResource};
-use crate::memory::paging_queue::PagingQueue;
+use crate::memory::allocation::Allocation;
 use crate::miniport::Miniport;
+use crate::open_allocation::{OpenAllocation, OpenResource};
+use crate::paging_queue::PagingQueue;
 use crate::power::Power;
 use crate::shared::Shared;
 use crate::sync::{Admission, Lock, Rank};
-pub(crate) use adapter::{ProcessAdapter, judge_destroy};
+pub(crate) use adapter::ProcessAdapter;
 use lockout::Hangs;
 pub(crate) use other::OtherProcess;
 use rundown::Rundown;
@@ -302,6 +303,7 @@ impl ProcessInner {
         let raced = adapters.iter().find(|known| Arc::ptr_eq(known.adapter(), adapter)).cloned();
         if raced.is_none() {
             adapters.push(made.clone());
+            made.enter_space();
         }
         drop(adapters);
         match raced {

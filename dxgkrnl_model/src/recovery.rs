@@ -35,6 +35,7 @@ mod dependents;
 mod hw_engine;
 mod idle;
 mod journal;
+pub(crate) mod lost;
 pub(crate) mod packet;
 pub(crate) mod sleep;
 pub(crate) mod unheard;

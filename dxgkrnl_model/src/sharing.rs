@@ -25,7 +25,7 @@ use wddm_abi::{NTSTATUS, ntstatus};
 
 use crate::fence::monitored::FenceState;
 use crate::fence::native::Held;
-use crate::memory::allocation::KeptResource;
+use crate::open_allocation::KeptResource;
 use crate::shared::Shared;
 use crate::sync::{Lock, Rank};
 

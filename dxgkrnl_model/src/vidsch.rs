@@ -5,12 +5,12 @@
 //! PASSIVE_LEVEL what interrupts have started.
 
 mod cadence;
-pub(crate) mod completion;
 pub(crate) mod dpc;
 pub(crate) mod journal;
 pub(crate) mod packet;
 mod usage;
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -22,12 +22,13 @@ use crate::context::{self, Context};
 use crate::ddi::{self, call_ddi};
 use crate::hw_context::HwContext;
 use crate::hw_queue::HwQueue;
+use crate::memory::completion::{self, Completion};
+use crate::memory::paging::PagingContext;
 use crate::miniport::Miniport;
 use crate::personality::{Departure, PacketCap};
 use crate::place::Place;
 use crate::sync::{Lock, Rank};
 use crate::worker::Worker;
-use completion::Completion;
 use packet::{PacketNode, PagingBuffer};
 use usage::PacketUse;
 
@@ -147,17 +148,20 @@ impl VidSch {
         drop(old);
     }
 
-    /// Submits the paging buffer at `address`, of `size` bytes, behind all others, on a companion context or on the
-    /// system's. `private`: address and size of its private data. `None`: there is no system context, or the worker has
-    /// ended.
+    /// Submits a paging buffer: see [`Submit`](crate::memory::paging::Submit).
     pub(crate) fn submit_paging(
         &self,
         adapter: &Miniport,
-        companion: Option<&Arc<Context>>,
+        companion: Option<&Arc<dyn PagingContext>>,
         (address, size): (u64, usize),
         (private, private_size): (usize, usize),
         refers: Arc<[usize]>,
     ) -> Option<Arc<Completion>> {
+        let companion = companion.map(|companion| {
+            let companion: Arc<dyn Any + Send + Sync> = companion.clone();
+            companion.downcast::<Context>()
+        });
+        let Ok(companion) = companion.transpose() else { return None };
         let present = self.system.lock().is_some() && !self.system_lost.load(Ordering::Acquire);
         if !present || Worker::of(adapter).is_stopping() {
             return None;
@@ -172,7 +176,7 @@ impl VidSch {
             size: size as u32,
             private,
             private_size: private_size as u32,
-            companion: companion.cloned(),
+            companion,
             refers,
             id: None,
             again: false,

@@ -12,7 +12,6 @@ use crate::ddi::{self, call_ddi};
 use crate::features::Features;
 use crate::interface::InterfaceTable;
 use crate::interrupt::Interrupts;
-use crate::memory::VidMm;
 use crate::miniport::{AdapterState, Miniport};
 use crate::personality::PhysicalAdapterCaps;
 use crate::power;
@@ -376,8 +375,7 @@ impl Miniport {
         VidSch::of(self).start(self, &caps);
         crate::recovery::begin(self);
         Power::of(self).start(self, &caps);
-        VidMm::of(self)
-            .start(self, &caps)
+        crate::system::start(self, &caps)
             .map_err(|status| StartError::Driver { step: "the system paging process".into(), status })
     }
 }

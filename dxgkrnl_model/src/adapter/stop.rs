@@ -18,7 +18,6 @@ use crate::fence::native::FenceOnAdapter;
 use crate::fence::window::Windows;
 use crate::interface::memory::DriverMemory;
 use crate::interrupt::Interrupts;
-use crate::memory::VidMm;
 use crate::miniport::{AdapterState, Miniport};
 use crate::power::Power;
 use crate::process::ProcessInner;
@@ -47,7 +46,7 @@ impl Miniport {
         Tdr::of(self).end();
         SchedulingLogSet::of(self).finish(self);
         SchedulingLogSet::of(self).hide(self);
-        VidMm::of(self).stop(self);
+        crate::system::stop(self);
         crate::recovery::end(self);
         Power::of(self).stop(self);
         crate::recovery::clear_idle(self);
@@ -114,7 +113,7 @@ impl Miniport {
         });
         if started {
             Tdr::of(self).end();
-            VidMm::of(self).stop(self);
+            crate::system::stop(self);
             crate::recovery::end(self);
             Power::of(self).stop(self);
             crate::recovery::clear_idle(self);

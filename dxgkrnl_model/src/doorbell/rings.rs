@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::Request;
-use crate::memory::allocation::OpenAllocation;
+use crate::open_allocation::OpenAllocation;
 
 /// A ring and its control words, which stay alive and resident until this is dropped, at PASSIVE_LEVEL.
 #[derive(Debug)]

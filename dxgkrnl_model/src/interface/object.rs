@@ -14,8 +14,8 @@ use wddm_abi::{
 
 use crate::callback::{callback, callback_of, record, routines, store_record};
 use crate::handle::{self, raw};
-use crate::memory::allocation::OpenAllocation;
 use crate::miniport::Miniport;
+use crate::open_allocation::OpenAllocation;
 use crate::process::ProcessAdapter;
 use crate::rules::interface::CB_OBJECT;
 

@@ -9,6 +9,7 @@
 
 mod notice;
 
+use std::any::Any;
 use std::sync::Arc;
 
 use wddm_abi::{
@@ -20,17 +21,15 @@ use super::page_table::Update;
 use super::pages::Block;
 use super::va::PAGE;
 use crate::adapter::query::Buffer as Guarded;
-use crate::context::Context;
 use crate::ddi::{self, call_ddi};
 use crate::memory::VidMm;
+use crate::memory::completion::Completion;
 use crate::miniport::Miniport;
 use crate::poison;
 use crate::rules::paging::{
     PAGING_BUSY, PAGING_IMMEDIATE, PAGING_OVERRUN, PAGING_PRIVATE, PAGING_PROGRESS, PAGING_STATUS,
 };
 use crate::sync::{Lock, Rank};
-use crate::vidsch::VidSch;
-use crate::vidsch::completion::Completion;
 
 /// Buffers an operation may be split over before it is given up.
 const MAX_PASSES: u32 = 100_000;
@@ -374,7 +373,7 @@ impl Pager {
     pub(crate) fn run_on(
         &self,
         adapter: &Arc<Miniport>,
-        context: Option<&Arc<Context>>,
+        context: Option<&Arc<dyn PagingContext>>,
         ops: &[Op],
     ) -> Result<(), PagingError> {
         let mut flights = Flights { pager: self, adapter, context, flights: Vec::new() };
@@ -433,7 +432,7 @@ impl Pager {
     fn call(
         &self,
         adapter: &Miniport,
-        context: Option<&Arc<Context>>,
+        context: Option<&Arc<dyn PagingContext>>,
         op: &Op,
         buffer: &mut Buffer,
         offset: &mut u32,
@@ -483,12 +482,41 @@ fn build(adapter: &Miniport, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTA
     ddi::status(call_ddi!(adapter, DxgkDdiBuildPagingBuffer(context, arguments)))
 }
 
+/// A context that paging buffers run on beside the system context: a companion.
+pub(crate) trait PagingContext: Any + Send + Sync {
+    /// The driver's handle, as a number.
+    fn driver_handle(&self) -> usize;
+}
+
+/// Submits the paging buffer at an address, of a size, behind all others, on a companion context or on the system's,
+/// with the address and size of its private data, and the allocations that it refers to. `None`: there is no system
+/// context, or the scheduler's worker has ended.
+pub(crate) type Submit = fn(
+    &Miniport,
+    Option<&Arc<dyn PagingContext>>,
+    (u64, usize),
+    (usize, usize),
+    Arc<[usize]>,
+) -> Option<Arc<Completion>>;
+
+/// Hands a paging buffer over, as [`Submit`] has it.
+fn submit(
+    adapter: &Miniport,
+    context: Option<&Arc<dyn PagingContext>>,
+    buffer: (u64, usize),
+    private: (usize, usize),
+    refers: Arc<[usize]>,
+) -> Option<Arc<Completion>> {
+    let manager = VidMm::of(adapter).manager()?;
+    (manager.hooks()?.submit)(adapter, context, buffer, private, refers)
+}
+
 /// Buffers on their way.
 struct Flights<'a> {
     pager: &'a Pager,
     adapter: &'a Arc<Miniport>,
     /// The companion that they run on; `None`: the system context.
-    context: Option<&'a Arc<Context>>,
+    context: Option<&'a Arc<dyn PagingContext>>,
     flights: Vec<(Buffer, Arc<Completion>)>,
 }
 
@@ -518,7 +546,7 @@ impl Flights<'_> {
             return Ok(());
         }
         let private = buffer.private.pointer().expose_provenance();
-        let completion = VidSch::of(&self.adapter).submit_paging(
+        let completion = submit(
             self.adapter,
             self.context,
             (buffer.gpu, buffer.used),

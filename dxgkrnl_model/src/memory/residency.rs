@@ -6,21 +6,19 @@
 //! the first use.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use nt_model::Mdl;
 use wddm_abi::{DXGK_MEMORY_TRANSFER_DIRECTION, NTSTATUS, ntstatus};
 
 use super::Manager;
-use super::allocation::{Allocation, OpenAllocation, Place, Placement};
+use super::allocation::{Allocation, Place, Placement};
 use super::page_table::Purpose;
 use super::paging::{ApertureRange, Op, PagingError};
 use super::space::Content;
 use super::va::{PAGE, Protection, Use};
 use crate::memory::VidMm;
+use crate::memory::space::AddressSpace;
 use crate::miniport::Miniport;
-use crate::process::ProcessAdapter;
-use crate::process::ProcessInner;
 use crate::rules::paging::PAGING_EVICTED;
 
 /// What user mode gets for it.
@@ -51,7 +49,7 @@ fn content(allocation: &Allocation, offset: u64, pages: u64, protection: Protect
 }
 
 /// What the entries of `pages` pages of this use are now, and what they are for.
-pub(super) fn entries_of(used: &Use, pages: u64) -> (Content, Purpose) {
+pub(crate) fn entries_of(used: &Use, pages: u64) -> (Content, Purpose) {
     match used {
         Use::Allocation { allocation, offset, protection, driver_protection } => {
             let purpose = Purpose {
@@ -70,14 +68,14 @@ pub(super) fn entries_of(used: &Use, pages: u64) -> (Content, Purpose) {
 pub(crate) fn show_range(
     adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
-    process: &ProcessAdapter,
+    space: &AddressSpace,
     address: u64,
     size: u64,
     used: &Use,
 ) -> Result<(), PagingError> {
     let pages = size / PAGE;
     let (content, purpose) = entries_of(used, pages);
-    process.set_entries(adapter, manager, address, pages, &content, purpose)
+    space.set(adapter, manager, address, pages, &content, purpose)
 }
 
 /// Brings every page table up to where an allocation lies now.
@@ -86,10 +84,10 @@ fn show_everywhere(
     manager: &Arc<Manager>,
     allocation: &Arc<Allocation>,
 ) -> Result<(), PagingError> {
-    for process in ProcessAdapter::all_of(adapter) {
-        let mappings = process.address_space().with_ranges(|ranges| ranges.mappings_of(allocation));
+    for space in manager.spaces() {
+        let mappings = space.with_ranges(|ranges| ranges.mappings_of(allocation));
         for (address, range) in mappings {
-            show_range(adapter, manager, &process, address, range.size, &range.used)?;
+            show_range(adapter, manager, &space, address, range.size, &range.used)?;
         }
     }
     Ok(())
@@ -110,7 +108,7 @@ pub(crate) fn make_resident(
 }
 
 /// Places an evicted allocation where the GPU reaches it. On the paging worker.
-pub(super) fn move_in(
+pub(crate) fn move_in(
     adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     allocation: &Arc<Allocation>,
@@ -127,7 +125,7 @@ pub(super) fn move_in(
     if allocation.notify_residency {
         notify(adapter, manager, allocation, place, true)?;
     }
-    remap_locks(adapter, allocation);
+    manager.moved(adapter, allocation);
     show_everywhere(adapter, manager, allocation)
 }
 
@@ -188,7 +186,7 @@ fn leave_unwanted(placement: &mut Placement) -> Option<Place> {
 }
 
 /// An allocation is evicted from now on; where it was, for [`move_out`].
-pub(super) fn leave(placement: &mut Placement) -> Place {
+pub(crate) fn leave(placement: &mut Placement) -> Place {
     std::mem::replace(&mut placement.place, Place::Evicted)
 }
 
@@ -221,7 +219,7 @@ pub(crate) fn keep_no_more(allocation: &Arc<Allocation>) {
 }
 
 /// Evicts an allocation, with its content, that has [left](leave) `place`. On the paging worker.
-pub(super) fn move_out(
+pub(crate) fn move_out(
     adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     allocation: &Arc<Allocation>,
@@ -247,7 +245,7 @@ pub(super) fn move_out(
         }
         Place::Evicted => (),
     }
-    remap_locks(adapter, allocation);
+    manager.moved(adapter, allocation);
     shown
 }
 
@@ -298,7 +296,7 @@ fn copy(
 }
 
 /// Copies between page frames and a place in a segment. `allocation`: the driver's handle, or 0.
-pub(super) fn transfer(
+pub(crate) fn transfer(
     adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
     allocation: usize,
@@ -369,7 +367,7 @@ fn unmap_aperture(adapter: &Arc<Miniport>, manager: &Arc<Manager>, allocation: &
     unmapped
 }
 
-pub(super) fn aperture_range(allocation: &Allocation, segment: u32, first: u64) -> ApertureRange {
+pub(crate) fn aperture_range(allocation: &Allocation, segment: u32, first: u64) -> ApertureRange {
     ApertureRange { allocation: allocation.driver_handle(), segment, first, pages: allocation.size() / PAGE }
 }
 
@@ -381,45 +379,18 @@ fn mdl_of(adapter: &Miniport, allocation: &Allocation) -> Option<Mdl> {
     Some(mdl)
 }
 
-/// Rotates CPU mappings of an allocation that has moved.
-pub(super) fn remap_locks(adapter: &Arc<Miniport>, allocation: &Arc<Allocation>) {
-    for process in ProcessInner::all_of(adapter.shared()) {
-        for open in process.opens_of(allocation) {
-            let address = open.lock.lock().0;
-            if address != 0
-                && let Some(mapping) = open.cpu_mapping()
-            {
-                let _ = adapter.kernel().remap_user(process.nt(), address, &mapping);
-            }
-        }
-    }
-}
-
-/// A device's handle goes away: its references on residency too.
-pub(crate) fn forget(open: &OpenAllocation) {
-    let adapter = open.device().adapter();
-    let references = open.residency.swap(0, Ordering::AcqRel);
-    let Some(manager) = VidMm::of(adapter).manager() else { return };
-    let allocation = open.allocation().clone();
-    manager.run_on_worker(adapter, move |adapter, manager| {
-        for _ in 0..references {
-            let _ = evict(adapter, manager, &allocation);
-        }
-    });
-}
-
 /// The last user is gone: mappings become reservations without access, the place is given back.
 pub(crate) fn release_everything(allocation: &Arc<Allocation>) {
     let adapter = allocation.adapter();
     let Some(manager) = VidMm::of(adapter).manager() else { return };
     let allocation = allocation.clone();
     manager.run_on_worker(adapter, move |adapter, manager| {
-        for process in ProcessAdapter::all_of(adapter) {
-            let mappings = process.address_space().with_ranges(|ranges| ranges.mappings_of(&allocation));
+        for space in manager.spaces() {
+            let mappings = space.with_ranges(|ranges| ranges.mappings_of(&allocation));
             for (address, range) in mappings {
                 let none = Use::Reserved(Protection { no_access: true, ..Protection::default() });
-                process.address_space().with_ranges(|ranges| ranges.replace(address, range.size, none.clone()));
-                let _ = show_range(adapter, manager, &process, address, range.size, &none);
+                space.with_ranges(|ranges| ranges.replace(address, range.size, none.clone()));
+                let _ = show_range(adapter, manager, &space, address, range.size, &none);
             }
         }
         if allocation.placement.lock().place != Place::Evicted {

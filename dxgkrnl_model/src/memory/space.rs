@@ -12,6 +12,7 @@ mod growing;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wddm_abi::{DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_PAGETABLEUPDATEMODE, DXGK_PTE, DXGKARG_GETROOTPAGETABLESIZE};
 
@@ -50,6 +51,8 @@ pub(crate) struct AddressSpace {
     /// What entries of the system's ranges are, by their first address: pages, content, purpose.
     noted: Lock<BTreeMap<u64, (u64, Content, Purpose)>>,
     owner: Owner,
+    /// The driver's handle of the process whose space it is; 0: the driver does not know it, or not any more.
+    process: AtomicUsize,
     /// `DxgkDdiCreateProcess` runs: the driver may reserve ranges.
     creating: std::sync::atomic::AtomicBool,
 }
@@ -75,6 +78,7 @@ impl AddressSpace {
             tables: Lock::new(Rank::Segment, tables),
             noted: Lock::new(Rank::Log, BTreeMap::new()),
             owner,
+            process: AtomicUsize::new(0),
             creating: std::sync::atomic::AtomicBool::new(false),
         }
     }
@@ -102,6 +106,16 @@ impl AddressSpace {
             }
             _ => None,
         })
+    }
+
+    /// The driver's handle of the process whose space it is, as a number; 0: the driver does not know it.
+    pub(crate) fn process(&self) -> usize {
+        self.process.load(Ordering::Acquire)
+    }
+
+    /// The driver knows the process by this handle from here on; 0: it does not know it any more.
+    pub(crate) fn set_process(&self, driver: usize) {
+        self.process.store(driver, Ordering::Release);
     }
 
     /// `DxgkDdiCreateProcess` begins or ends.
@@ -135,7 +149,6 @@ impl AddressSpace {
         &self,
         adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
-        process: usize,
         address: u64,
         pages: u64,
     ) -> Result<(), PagingError> {
@@ -145,7 +158,7 @@ impl AddressSpace {
             let next = (at / covered * covered + covered).min(end);
             if self.leaf(at).is_none() {
                 let count = (next - at) / PAGE;
-                self.set(adapter, manager, process, at, count, &Content::None, Purpose::default())?;
+                self.set(adapter, manager, at, count, &Content::None, Purpose::default())?;
             }
             at = next;
         }
@@ -153,12 +166,7 @@ impl AddressSpace {
     }
 
     /// Makes the root table. On the paging worker, or before it runs.
-    pub(crate) fn initialize(
-        &self,
-        adapter: &Arc<Miniport>,
-        manager: &Arc<Manager>,
-        process: usize,
-    ) -> Result<(), PagingError> {
+    pub(crate) fn initialize(&self, adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), PagingError> {
         let Some(mmu) = manager.caps.mmu.clone() else { return Ok(()) };
         let top = mmu.levels.len().saturating_sub(1);
         let resizable = mmu.levels.len() == 2;
@@ -181,22 +189,20 @@ impl AddressSpace {
             let Some(tables) = tables.as_mut() else { return Ok(()) };
             tables.make_root(memory, window, entries)
         };
-        self.run(adapter, manager, process, vec![update], None)
+        self.run(adapter, manager, vec![update], None)
     }
 
     /// Gives entries from `address` on a content. On the paging worker, or before it runs.
-    #[expect(clippy::too_many_arguments, reason = "where, how much, what, and for whom")]
     pub(crate) fn set(
         &self,
         adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
-        process: usize,
         address: u64,
         pages: u64,
         content: &Content,
         purpose: Purpose,
     ) -> Result<(), PagingError> {
-        self.have_root(adapter, manager, process, address + pages * PAGE)?;
+        self.have_root(adapter, manager, address + pages * PAGE)?;
         let form = adapter.personality().pte_address;
         let coherent = adapter.personality().io_coherent;
         let entries = entries(&manager.caps, form, coherent, content);
@@ -221,14 +227,13 @@ impl AddressSpace {
         drop(old);
         self.note(address, pages, content, purpose);
         let Some(updates) = updates else { return Err(source.error()) };
-        self.run(adapter, manager, process, updates, Some((address, address + pages * PAGE)))
+        self.run(adapter, manager, updates, Some((address, address + pages * PAGE)))
     }
 
     fn run(
         &self,
         adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
-        process: usize,
         updates: Vec<Update>,
         flush: Option<(u64, u64)>,
     ) -> Result<(), PagingError> {
@@ -242,7 +247,7 @@ impl AddressSpace {
         let mode = if immediate { cpu } else { mmu.update_mode() };
         let op = |update: Update| {
             let mode = if matches!(update.memory, TableMemory::Null) { cpu } else { mode };
-            Op::Update { update, process, mode }
+            Op::Update { update, process: self.process(), mode }
         };
         let mut ops: Vec<_> = updates.into_iter().map(op).collect();
         if immediate {
@@ -259,7 +264,7 @@ impl AddressSpace {
             let last = adapter.personality().flush_end == FlushEnd::LastPage && end != 0;
             let end = if last { end - PAGE } else { end };
             let process = match adapter.personality().faults.stray_flushes {
-                None => process,
+                None => self.process(),
                 Some(StrayFlush::NoProcess) => 0,
                 Some(StrayFlush::AnotherObject) => VidMm::of(adapter).system_context(),
                 Some(StrayFlush::GoneProcess) => manager.gone_process(),

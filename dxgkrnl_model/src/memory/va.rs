@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::allocation::Allocation;
-use super::companion::{Uses, part_of};
 
 /// Bytes of a GPU page.
 pub(crate) const PAGE: u64 = 4096;
@@ -247,6 +246,19 @@ fn range_use(tail: &Use, head: u64) -> Use {
             driver_protection: *driver_protection,
         },
         other => other.clone(),
+    }
+}
+
+/// A range's uses, each with its place and size.
+pub(crate) type Uses = Vec<(u64, u64, Use)>;
+
+/// The use of `size` bytes of a range from `skip` on.
+fn part_of(range: &Range, skip: u64) -> Use {
+    match range.used.clone() {
+        Use::Allocation { allocation, offset, protection, driver_protection } => {
+            Use::Allocation { allocation, offset: offset + skip, protection, driver_protection }
+        }
+        other => other,
     }
 }
 

@@ -9,6 +9,7 @@ use wddm_abi::{DXGKARG_CREATEPROCESS, NTSTATUS, ntstatus};
 use super::ProcessInner;
 use super::root::Roots;
 use crate::adapter::caps::Caps;
+use crate::companion::Privileged;
 use crate::ddi::{self, call_ddi};
 use crate::device::Device;
 use crate::doorbell::DoorbellPages;
@@ -16,13 +17,12 @@ use crate::fence::kept::Kept;
 use crate::fence::shown::FenceStorage;
 use crate::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::memory::VidMm;
-use crate::memory::companion::Privileged;
 use crate::memory::page_table::Purpose;
 use crate::memory::paging::PagingError;
 use crate::memory::space::{AddressSpace, Content, Owner};
 use crate::memory::{Job, Manager};
 use crate::miniport::Miniport;
-use crate::rules::paging::{OBJECT_DESTROY, OBJECT_HANDLE};
+use crate::rules::paging::OBJECT_HANDLE;
 use crate::sync::{Lock, Rank};
 
 /// A process's part on one adapter: the driver's process object and the GPU virtual address space.
@@ -34,7 +34,7 @@ pub(crate) struct ProcessAdapter {
     number: u64,
     handle: KernelHandle<ProcessAdapter>,
     driver: DriverHandle,
-    space: AddressSpace,
+    space: Arc<AddressSpace>,
     devices: Lock<Vec<Arc<Device>>>,
     /// The privileged address space, once page tables were updated in order with work: a [`Privileged`], which has
     /// contexts. Its type is erased, since the compiler follows types of fields in circles, up to a limit.
@@ -65,7 +65,7 @@ impl ProcessAdapter {
             number: process.map_or(0, |process| process.nt().id()),
             handle: KernelHandle::reserve(),
             driver: DriverHandle::none(),
-            space: AddressSpace::new(caps, adapter.personality().pte_address, owner),
+            space: Arc::new(AddressSpace::new(caps, adapter.personality().pte_address, owner)),
             devices: Lock::new(Rank::Registry, Vec::new()),
             privileged: Lock::new(Rank::Registry, None),
             fences: FenceStorage::new(),
@@ -123,6 +123,7 @@ impl ProcessAdapter {
             "DxgkDdiCreateProcess stored no hKmdProcess".to_owned()
         });
         self.driver.set(made);
+        self.space.set_process(made.expose_provenance());
         Ok(())
     }
 
@@ -153,8 +154,15 @@ impl ProcessAdapter {
         self.driver.number()
     }
 
-    pub(crate) fn address_space(&self) -> &AddressSpace {
+    pub(crate) fn address_space(&self) -> &Arc<AddressSpace> {
         &self.space
+    }
+
+    /// From here on VidMm keeps the page tables up to where allocations lie.
+    pub(super) fn enter_space(&self) {
+        if let Some(manager) = VidMm::of(&self.adapter).manager() {
+            manager.add_space(&self.space);
+        }
     }
 
     /// The privileged address space, if there is one.
@@ -178,18 +186,17 @@ impl ProcessAdapter {
 
     /// Makes the root table. On the paging worker, or before it runs.
     pub(crate) fn initialize_tables(&self, adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), PagingError> {
-        self.space.initialize(adapter, manager, self.driver_handle())
+        self.space.initialize(adapter, manager)
     }
 
     /// Its page tables begin anew: their memory was lost. On the paging worker.
     pub(crate) fn tables_begin_anew(&self, adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), PagingError> {
-        let driver = self.driver_handle();
-        if driver == 0 {
+        if self.driver_handle() == 0 {
             return Ok(());
         }
-        self.space.begin_anew(adapter, manager, driver)?;
+        self.space.begin_anew(adapter, manager)?;
         match self.privileged() {
-            Some(privileged) => privileged.begin_anew(adapter, manager, driver),
+            Some(privileged) => privileged.begin_anew(adapter, manager),
             None => Ok(()),
         }
     }
@@ -204,7 +211,7 @@ impl ProcessAdapter {
         content: &Content,
         purpose: Purpose,
     ) -> Result<(), PagingError> {
-        self.space.set(adapter, manager, self.driver_handle(), address, pages, content, purpose)
+        self.space.set(adapter, manager, address, pages, content, purpose)
     }
 
     pub(crate) fn add_device(&self, device: &Arc<Device>) {
@@ -249,6 +256,9 @@ impl ProcessAdapter {
         if self.driver_handle() == 0 {
             return;
         }
+        if let Some(manager) = VidMm::of(&self.adapter).manager() {
+            manager.remove_space(&self.space);
+        }
         self.doorbells.release(self);
         self.fences.release(self);
         Kept::of(&self.adapter).judge(&self.adapter);
@@ -273,18 +283,13 @@ impl ProcessAdapter {
     /// `DxgkDdiDestroyProcess`. A second call does nothing.
     pub(crate) fn destroy(&self) {
         let Some(driver) = self.driver.take() else { return };
+        self.space.set_process(0);
         let handle = crate::handle::of_driver(driver);
         let context = self.adapter.context();
         let status = ddi::status(call_ddi!(self.adapter, DxgkDdiDestroyProcess(context, handle)));
         if let Some(manager) = VidMm::of(&self.adapter).manager() {
             manager.set_gone_process(driver);
         }
-        judge_destroy(&self.adapter, "DxgkDdiDestroyProcess", status);
+        self.adapter.judge_destroy("DxgkDdiDestroyProcess", status);
     }
-}
-
-/// Destruction succeeds.
-pub(crate) fn judge_destroy(adapter: &Miniport, ddi: &str, status: NTSTATUS) {
-    let fine = ddi::succeeded(status);
-    adapter.rules().check(&OBJECT_DESTROY, fine, || format!("{ddi}: {status:?}"));
 }

@@ -103,9 +103,11 @@ struct Asked<F> {
 pub(crate) fn replace(
     adapter: &Arc<Miniport>,
     space: &AddressSpace,
-    change: impl FnOnce(&AddressSpace) + Send + 'static,
+    change: Box<dyn FnOnce(&AddressSpace) + Send>,
 ) -> bool {
-    let Some(part) = ProcessAdapter::all_of(adapter).find(|part| core::ptr::eq(part.address_space(), space)) else {
+    let Some(part) =
+        ProcessAdapter::all_of(adapter).find(|part| core::ptr::eq(&raw const **part.address_space(), space))
+    else {
         // Of a process that is being made: it has no contexts.
         change(space);
         return true;

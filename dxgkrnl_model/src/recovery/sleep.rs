@@ -17,9 +17,9 @@ use crate::ddi::{self, call_ddi};
 use crate::hw_context::suspension::await_suspensions;
 use crate::hw_context::{HwContext, Keeper, Suspend};
 use crate::hw_queue::HwQueue;
-use crate::memory::lost::{self, Loss, Taken};
 use crate::miniport::Miniport;
 use crate::power::Power;
+use crate::recovery::lost::{self, Loss, Taken};
 use crate::rules::queue::POWER_STATE;
 
 /// `D0` of `DEVICE_POWER_STATE`.

@@ -12,13 +12,14 @@ use wddm_abi::{
 
 use super::device::{device, private};
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
+use crate::companion;
 use crate::device::Device;
 use crate::handle::HandleType;
-use crate::memory::allocation::{self, OpenAllocation, Request, standard};
-use crate::memory::companion;
-use crate::memory::paging_queue::{self, MapRequest, PagingQueue};
 use crate::memory::va::{PAGE, Protection, Wanted};
 use crate::miniport::Miniport;
+use crate::open_allocation;
+use crate::open_allocation::{OpenAllocation, Request, standard};
+use crate::paging_queue::{self, MapRequest, PagingQueue};
 use crate::personality::Residency;
 use crate::process::UserObject;
 
@@ -333,7 +334,7 @@ fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
         resource: flags.CreateResource(),
         shared: flags.CreateShared(),
     };
-    let created = allocation::create(&call.process, &device, &mut request)?;
+    let created = open_allocation::create(&call.process, &device, &mut request)?;
     created.allocations.iter().chain([&created.resource]).for_each(|handle| call.makes(*handle));
     for ((index, mut info), handle) in infos.into_iter().enumerate().zip(&created.allocations) {
         info.hAllocation = *handle;

@@ -15,7 +15,8 @@ use super::{Call, DONE, INVALID, Outcome, capture, thunks};
 use crate::device::Device;
 use crate::fence::monitored::{Behaviour, FenceState, MonitoredFence, are_for_monitored};
 use crate::fence::native::{Held, LocalFence};
-use crate::memory::allocation::{self, KeptResource, Resource};
+use crate::memory::allocation::{self, Resource};
+use crate::open_allocation::KeptResource;
 use crate::process::UserObject;
 use crate::sharing::Names;
 use crate::sharing::{Body, Name, SharedObject};
@@ -213,7 +214,7 @@ fn open_resource(call: &Call, record: &mut D3DKMT_OPENRESOURCEFROMNTHANDLE) -> O
     if room.iter().any(|(room, needed)| room < needed) {
         return Err(ntstatus::STATUS_NO_MEMORY);
     }
-    let opened = allocation::open(&call.process, &device, &allocations, Some(&resource), false)?;
+    let opened = crate::open_allocation::open(&call.process, &device, &allocations, Some(&resource), false)?;
     // What is refused from here on leaves no handle behind.
     opened.allocations.iter().chain([&opened.resource]).for_each(|handle| call.makes(*handle));
     capture::store(record.pPrivateRuntimeData.expose_provenance(), &resource.runtime)?;

@@ -19,9 +19,9 @@ use super::device::device;
 use super::memory::{MOST_PAGES, has_gpu_addresses, protection};
 use super::{Call, DONE, INVALID, capture, thunks};
 use crate::command::Command;
+use crate::companion::{self, Change, Update};
 use crate::device::Device;
 use crate::fence::AnyFence;
-use crate::memory::companion::{self, Change, Update};
 use crate::memory::va::{PAGE, Protection, Use};
 use crate::worker::Worker;
 

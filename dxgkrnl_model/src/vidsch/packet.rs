@@ -22,10 +22,10 @@ use nt_model::sched::Ticks;
 
 pub(crate) use ids::is_before;
 
-use super::completion::Completion;
 use super::journal::{Journal, PacketEvent, Preemptions};
 use crate::command::Submission;
 use crate::context::Context;
+use crate::memory::completion::Completion;
 use crate::miniport::Miniport;
 use crate::personality::{Departure, Submitted};
 use crate::place::Place;

@@ -7,7 +7,6 @@ use wddm_abi::ntstatus;
 use super::{Buffer, Op, Pager};
 use crate::miniport::Miniport;
 use crate::rules::paging::{PAGING_LOST, PAGING_STATUS};
-use crate::vidsch::VidSch;
 
 impl Pager {
     /// Keeps `buffer` for notices.
@@ -44,7 +43,7 @@ impl Pager {
     pub(crate) fn submit_notices(&self, adapter: &Arc<Miniport>) {
         let Some(mut buffer) = self.spare.lock().take_if(|buffer| buffer.used != 0) else { return };
         let private = buffer.private.pointer().expose_provenance();
-        let completion = VidSch::of(adapter).submit_paging(
+        let completion = super::submit(
             adapter,
             None,
             (buffer.gpu, buffer.used),

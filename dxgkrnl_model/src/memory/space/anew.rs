@@ -63,12 +63,7 @@ impl AddressSpace {
 
     /// Stores every entry of every table again, by the paging node, and drops the space's translations. On the paging
     /// worker. Nothing may run in the space.
-    pub(crate) fn begin_anew(
-        &self,
-        adapter: &Arc<Miniport>,
-        manager: &Arc<Manager>,
-        process: usize,
-    ) -> Result<(), PagingError> {
+    pub(crate) fn begin_anew(&self, adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), PagingError> {
         let Some(tables) = self.tables.lock().clone() else { return Ok(()) };
         let seen = overwrite(manager, &tables);
         let updates = tables.anew();
@@ -76,9 +71,9 @@ impl AddressSpace {
             return Ok(());
         }
         let end = self.ranges.lock().end();
-        self.run(adapter, manager, process, updates, Some((0, end)))?;
+        self.run(adapter, manager, updates, Some((0, end)))?;
         for (address, pages, content, purpose) in self.wanted() {
-            self.set(adapter, manager, process, address, pages, &content, purpose)?;
+            self.set(adapter, manager, address, pages, &content, purpose)?;
         }
         judge(adapter, &seen);
         Ok(())
@@ -90,12 +85,7 @@ impl AddressSpace {
     /// Source: article system-paging-process.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn begin_anew_by_cpu(
-        &self,
-        adapter: &Arc<Miniport>,
-        manager: &Arc<Manager>,
-        process: usize,
-    ) -> Result<(), PagingError> {
+    pub(crate) fn begin_anew_by_cpu(&self, adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), PagingError> {
         let Some(mut tables) = self.tables.lock().clone() else { return Ok(()) };
         let seen = overwrite(manager, &tables);
         let mut updates = tables.anew();
@@ -107,7 +97,7 @@ impl AddressSpace {
             updates.extend(tables.set(address, pages, &entries, purpose, &mut source).unwrap_or_default());
         }
         let mode = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL;
-        let op = |update: Update| Op::Update { update, process, mode };
+        let op = |update: Update| Op::Update { update, process: self.process(), mode };
         let ops: Vec<_> = updates.into_iter().map(op).collect();
         Pager::run_immediate(adapter, &ops)?;
         judge(adapter, &seen);

@@ -27,7 +27,6 @@ impl AddressSpace {
         &self,
         adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
-        process: usize,
         end: u64,
     ) -> Result<(), PagingError> {
         let resizable = manager.caps.mmu.as_ref().is_some_and(|mmu| mmu.levels.len() == 2);
@@ -51,12 +50,19 @@ impl AddressSpace {
             }
         };
         let Some((old, updates)) = tables.grow_root(memory.clone(), window, entries) else { return Ok(()) };
-        if let Err(error) = self.run(adapter, manager, process, updates, None) {
+        if let Err(error) = self.run(adapter, manager, updates, None) {
             give_back(&memory);
             return Err(error);
         }
         let change = move |space: &Self| drop(space.tables.lock().replace(tables));
-        if crate::process::root::replace(adapter, self, change) {
+        let replaced = match manager.hooks() {
+            Some(hooks) => (hooks.replace_root)(adapter, self, Box::new(change)),
+            None => {
+                change(self);
+                true
+            }
+        };
+        if replaced {
             give_back(&old);
             return Ok(());
         }

@@ -11,12 +11,12 @@ use wddm_abi::{DXGKARG_PREEMPTCOMMAND, DXGKARG_SUBMITCOMMAND, DXGKARG_SUBMITCOMM
 use super::{Load, Packet, PacketNode, PagingBuffer, is_before};
 use crate::context::Context;
 use crate::ddi::{self, call_ddi};
+use crate::memory::completion::Completion;
 use crate::miniport::Miniport;
 use crate::personality::Departure;
 use crate::power::Power;
 use crate::rules::paging::{PREEMPT_STATUS, SUBMIT_STATUS};
 use crate::vidsch::VidSch;
-use crate::vidsch::completion::Completion;
 use crate::vidsch::journal::PacketEvent;
 
 impl PacketNode {

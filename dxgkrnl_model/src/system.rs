@@ -6,44 +6,90 @@
 //! table of the context.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use wddm_abi::{NTSTATUS, ntstatus};
 
-use super::Manager;
-use super::page_table::Purpose;
-use super::paging::PagingError;
-use super::space::{Content, PAGING_SPACE};
-use super::va::{PAGE, Protection};
+use crate::adapter::caps::Caps;
 use crate::context::Context;
 use crate::device::Device;
+use crate::memory::Manager;
+use crate::memory::page_table::Purpose;
+use crate::memory::paging::PagingError;
+use crate::memory::space::{Content, PAGING_SPACE};
+use crate::memory::va::{PAGE, Protection};
+use crate::memory::{Hooks, VidMm};
 use crate::miniport::Miniport;
+use crate::open_allocation::remap_locks;
 use crate::personality::SystemProcesses;
 use crate::process::ProcessAdapter;
+use crate::process::root;
+use crate::sync::{Lock, Rank};
 use crate::vidsch::VidSch;
 
 /// Paging buffers of an adapter.
 const BUFFERS: usize = 4;
 
+/// The paging process of an adapter, and a second system process, which does nothing: see
+/// [`SystemProcesses`](crate::personality::SystemProcesses).
+struct SystemProcess {
+    process: Lock<Option<Arc<ProcessAdapter>>>,
+    idle: Lock<Option<Arc<ProcessAdapter>>>,
+}
+
+impl Default for SystemProcess {
+    fn default() -> Self {
+        Self { process: Lock::new(Rank::Log, None), idle: Lock::new(Rank::Log, None) }
+    }
+}
+
+/// Starts VidMm: the manager, the paging process, the paging worker.
+///
+/// # Errors
+/// What a driver's function returned.
+pub(crate) fn start(adapter: &Arc<Miniport>, caps: &Arc<Caps>) -> Result<(), NTSTATUS> {
+    let manager = VidMm::of(adapter).start(adapter, caps);
+    manager.set_hooks(Hooks {
+        moved: remap_locks,
+        replace_root: root::replace,
+        submit: |adapter, companion, buffer, private, refers| {
+            VidSch::of(adapter).submit_paging(adapter, companion, buffer, private, refers)
+        },
+        give_up: |adapter| VidSch::of(adapter).give_up_paging(adapter),
+    });
+    let process = create(adapter, &manager)?;
+    let made: &SystemProcess = adapter.extension();
+    *made.process.lock() = process;
+    manager.begin(adapter);
+    Ok(())
+}
+
+/// Ends the paging worker and takes the paging process down. Processes have left the adapter before.
+pub(crate) fn stop(adapter: &Arc<Miniport>) {
+    let Some(manager) = VidMm::of(adapter).manager() else { return };
+    manager.end(adapter);
+    let made: &SystemProcess = adapter.extension();
+    let process = made.process.lock().take();
+    manager.set_system(None);
+    destroy(adapter, &manager, process);
+    VidMm::of(adapter).forget(adapter);
+}
+
 /// Makes everything. `None`: the adapter has no GPU virtual addresses, and no paging process.
-pub(super) fn create(
-    adapter: &Arc<Miniport>,
-    manager: &Arc<Manager>,
-    context: &AtomicUsize,
-) -> Result<Option<Arc<ProcessAdapter>>, NTSTATUS> {
+fn create(adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<Option<Arc<ProcessAdapter>>, NTSTATUS> {
     if manager.caps.mmu.is_none() {
         return Ok(None);
     }
+    let made: &SystemProcess = adapter.extension();
     let kind = adapter.personality().system_processes;
     let another = |when| -> Result<(), NTSTATUS> {
         if kind == when {
-            *manager.idle.lock() = Some(ProcessAdapter::create_system(adapter, &manager.caps)?);
+            *made.idle.lock() = Some(ProcessAdapter::create_system(adapter, &manager.caps)?);
         }
         Ok(())
     };
     another(SystemProcesses::AnotherFirst)?;
     let process = ProcessAdapter::create_system(adapter, &manager.caps)?;
-    *manager.system.lock() = Some(process.clone());
+    manager.set_system(Some(process.address_space()));
     another(SystemProcesses::AnotherLast)?;
     another(SystemProcesses::AnotherBriefly)?;
     let device = Device::create_system(&process)?;
@@ -53,11 +99,11 @@ pub(super) fn create(
     process.set_entries(adapter, manager, 0, pages, &Content::None, Purpose::default()).map_err(status)?;
     add_buffers(adapter, manager)?;
     let system = Context::create_system(&device, manager.caps.paging_node())?;
-    context.store(system.driver_handle(), Ordering::Release);
+    VidMm::of(adapter).set_system_context(system.driver_handle());
     VidSch::of(adapter).set_system_context(&system);
     device.add_context(&system);
     another(SystemProcesses::AnotherLater)?;
-    let brief = if kind == SystemProcesses::AnotherBriefly { manager.idle.lock().take() } else { None };
+    let brief = if kind == SystemProcesses::AnotherBriefly { made.idle.lock().take() } else { None };
     if let Some(idle) = brief {
         idle.destroy();
     }
@@ -89,15 +135,11 @@ fn status(error: PagingError) -> NTSTATUS {
 }
 
 /// Takes everything down, in the opposite order.
-pub(super) fn destroy(
-    adapter: &Arc<Miniport>,
-    manager: &Arc<Manager>,
-    process: Option<Arc<ProcessAdapter>>,
-    context: &AtomicUsize,
-) {
+fn destroy(adapter: &Arc<Miniport>, manager: &Arc<Manager>, process: Option<Arc<ProcessAdapter>>) {
     VidSch::of(adapter).clear_system_context();
-    context.store(0, Ordering::Release);
-    let idle = manager.idle.lock().take();
+    VidMm::of(adapter).set_system_context(0);
+    let made: &SystemProcess = adapter.extension();
+    let idle = made.idle.lock().take();
     let (first, last) = match adapter.personality().system_processes {
         SystemProcesses::AnotherLast => (idle, None),
         _ => (None, idle),

@@ -9,12 +9,13 @@ use wddm_abi::{
     DXGKDDI_INTERFACE_VERSION_WDDM3_0, NTSTATUS, ntstatus,
 };
 
-use super::{Allocation, OpenAllocation, OpenResource, Place, Placement, Resource, destroy_in_driver};
+use super::{OpenAllocation, OpenResource};
 use crate::adapter::caps::Caps;
 use crate::ddi::{self, call_ddi};
 use crate::device::{Device, judge_creation};
 use crate::handle::DriverHandle;
 use crate::handle::HandleType;
+use crate::memory::allocation::{Allocation, Place, Placement, Resource, destroy_in_driver, preferred_segments};
 use crate::memory::va::PAGE;
 use crate::poison;
 use crate::process::{ProcessInner, UserObject};
@@ -223,11 +224,6 @@ fn placed(caps: &Caps, named: &[u32]) -> Vec<u32> {
         }
     }
     segments
-}
-
-/// Segments of a preference, best first: five of five bits each, with a direction bit behind.
-pub(crate) fn preferred_segments(value: u32) -> Vec<u32> {
-    (0..5).map(|at| (value >> (at * 6)) & 0x1F).filter(|id| *id != 0).collect()
 }
 
 /// Opens allocations in a device.

@@ -19,15 +19,16 @@ use std::sync::Arc;
 
 use wddm_abi::{DXGK_BUILDPAGINGBUFFER_COPY_RANGE, DXGK_CREATECONTEXTFLAGS, DXGK_PAGETABLEUPDATEMODE, NTSTATUS};
 
-use super::Manager;
-use super::page_table::{Purpose, TableMemory};
-use super::paging::{Op, Pager, PagingError};
-use super::residency::{entries_of, show_range};
-use super::space::{AddressSpace, Content, Owner};
-use super::va::{PAGE, Protection, Range, Use, Wanted};
 use crate::context::Context;
 use crate::device::Device;
+use crate::memory::Manager;
 use crate::memory::VidMm;
+use crate::memory::page_table::{Purpose, TableMemory};
+use crate::memory::paging::PagingContext;
+use crate::memory::paging::{Op, Pager, PagingError};
+use crate::memory::residency::{entries_of, show_range};
+use crate::memory::space::{AddressSpace, Content, Owner};
+use crate::memory::va::{PAGE, Protection, Use, Wanted};
 use crate::miniport::Miniport;
 use crate::process::ProcessAdapter;
 use crate::rules::paging::PAGING_COPY;
@@ -72,7 +73,8 @@ impl Privileged {
             pager: Pager::new(size as usize),
             companions: Lock::new(Rank::Registry, BTreeMap::new()),
         });
-        this.space.initialize(adapter, manager, process.driver_handle())?;
+        this.space.set_process(process.driver_handle());
+        this.space.initialize(adapter, manager)?;
         for _ in 0..BUFFERS {
             let pages = this.pager.pages();
             let none = PagingError::Driver(wddm_abi::ntstatus::STATUS_NO_MEMORY);
@@ -80,7 +82,7 @@ impl Privileged {
             let block = manager.pool.allocate_block(pages + 1).ok_or(none)?;
             let addresses = (0..pages).map(|index| block.object().frame(index) * PAGE).collect();
             let content = Content::Pages { segment: 0, addresses, protection: Protection::READ_WRITE };
-            let gpu = this.map(adapter, manager, process, pages as u64, &content, Purpose::default())?;
+            let gpu = this.map(adapter, manager, pages as u64, &content, Purpose::default())?;
             this.pager.add(block, gpu, manager.caps.paging_private_size as usize);
         }
         Ok(this)
@@ -91,7 +93,6 @@ impl Privileged {
         &self,
         adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
-        process: &ProcessAdapter,
         pages: u64,
         content: &Content,
         purpose: Purpose,
@@ -99,24 +100,18 @@ impl Privileged {
         let none = PagingError::Driver(wddm_abi::ntstatus::STATUS_NO_MEMORY);
         let wanted = Wanted { size: pages * PAGE, alignment: TABLE_ALIGNMENT, ..Wanted::default() };
         let address = self.space.insert(&wanted, Use::System).ok_or(none)?;
-        self.space.set(adapter, manager, process.driver_handle(), address, pages, content, purpose)?;
+        self.space.set(adapter, manager, address, pages, content, purpose)?;
         Ok(address)
     }
 
     /// Where the space shows a page table. On the paging worker.
-    fn show(
-        &self,
-        adapter: &Arc<Miniport>,
-        manager: &Arc<Manager>,
-        process: &ProcessAdapter,
-        table: &TableMemory,
-    ) -> Result<u64, PagingError> {
+    fn show(&self, adapter: &Arc<Miniport>, manager: &Arc<Manager>, table: &TableMemory) -> Result<u64, PagingError> {
         let (segment, address) = table.physical();
         if let Some(known) = self.shown.lock().get(&(segment, address)) {
             return Ok(*known);
         }
         let content = Content::Pages { segment, addresses: vec![address], protection: Protection::READ_WRITE };
-        let at = self.map(adapter, manager, process, 1, &content, Purpose::default())?;
+        let at = self.map(adapter, manager, 1, &content, Purpose::default())?;
         self.shown.lock().insert((segment, address), at);
         Ok(at)
     }
@@ -151,13 +146,8 @@ impl Privileged {
     }
 
     /// The page tables of the space begin anew. On the paging worker.
-    pub(crate) fn begin_anew(
-        &self,
-        adapter: &Arc<Miniport>,
-        manager: &Arc<Manager>,
-        process: usize,
-    ) -> Result<(), PagingError> {
-        self.space.begin_anew(adapter, manager, process)
+    pub(crate) fn begin_anew(&self, adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), PagingError> {
+        self.space.begin_anew(adapter, manager)
     }
 
     /// Gives back buffers and tables. Nothing may run in the space any more.
@@ -195,7 +185,7 @@ pub(crate) fn privileged_of(process: &Arc<ProcessAdapter>) -> Result<Arc<Privile
         process.set_privileged(&made);
         Ok(made)
     });
-    made.ok_or(wddm_abi::ntstatus::STATUS_SYSTEM_SHUTDOWN)?.map_err(super::residency::status_of)
+    made.ok_or(wddm_abi::ntstatus::STATUS_SYSTEM_SHUTDOWN)?.map_err(crate::memory::residency::status_of)
 }
 
 /// What makes the changes of one update.
@@ -261,7 +251,7 @@ impl Copies<'_> {
         let cpu = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL;
         if mmu.is_none_or(|mmu| mmu.update_mode() == cpu) {
             let show = |(address, size, used): &(u64, u64, Use)| {
-                show_range(self.adapter, self.manager, self.process, *address, *size, used)
+                show_range(self.adapter, self.manager, space, *address, *size, used)
             };
             return pieces.iter().try_for_each(show);
         }
@@ -275,10 +265,9 @@ impl Copies<'_> {
     fn show(&self, address: u64, pages: u64, used: &Use) -> Result<(), PagingError> {
         let (adapter, manager, own) = (self.adapter, self.manager, &self.privileged.space);
         let (content, purpose) = entries_of(used, pages);
-        let from = self.privileged.map(adapter, manager, self.process, pages, &content, purpose)?;
+        let from = self.privileged.map(adapter, manager, pages, &content, purpose)?;
         let copied = self.copy(own, from, address, pages);
-        let process = self.process.driver_handle();
-        own.set(adapter, manager, process, from, pages, &Content::None, Purpose::default())?;
+        own.set(adapter, manager, from, pages, &Content::None, Purpose::default())?;
         own.with_ranges(|ranges| ranges.remove(from, 0));
         copied
     }
@@ -287,8 +276,8 @@ impl Copies<'_> {
     fn copy(&self, from: &AddressSpace, source: u64, destination: u64, pages: u64) -> Result<(), PagingError> {
         let (adapter, manager, to) = (self.adapter, self.manager, self.process.address_space());
         let process = self.process.driver_handle();
-        from.make_tables(adapter, manager, process, source, pages)?;
-        to.make_tables(adapter, manager, process, destination, pages)?;
+        from.make_tables(adapter, manager, source, pages)?;
+        to.make_tables(adapter, manager, destination, pages)?;
         let mut parts = Vec::new();
         let mut done = 0;
         while done < pages {
@@ -311,8 +300,8 @@ impl Copies<'_> {
             range.NumPageTableEntries = part.count as u32;
             range.SrcStartPteIndex = part.first as u32;
             range.DstStartPteIndex = part.second as u32;
-            range.SrcPageTableAddress = self.privileged.show(adapter, manager, self.process, &part.source)?;
-            range.DstPageTableAddress = self.privileged.show(adapter, manager, self.process, &part.destination)?;
+            range.SrcPageTableAddress = self.privileged.show(adapter, manager, &part.source)?;
+            range.DstPageTableAddress = self.privileged.show(adapter, manager, &part.destination)?;
             ranges.push(range);
         }
         let mut ops = vec![Op::CopyEntries(ranges)];
@@ -322,7 +311,8 @@ impl Copies<'_> {
             ops.push(Op::Flush { process, root, start: destination, end: destination + pages * PAGE });
         }
         let expected = self.expect(&parts);
-        self.privileged.pager.run_on(adapter, Some(self.companion), &ops)?;
+        let companion: Arc<dyn PagingContext> = self.companion.clone();
+        self.privileged.pager.run_on(adapter, Some(&companion), &ops)?;
         let entry = |address: usize, bytes: &[u8]| crate::raw::bytes_at(address, bytes.len()) == bytes;
         let right = expected.iter().all(|(address, bytes)| entry(*address, bytes));
         adapter.rules().check(&PAGING_COPY, right, || format!("{pages} entries for {destination:#x}"));
@@ -360,17 +350,4 @@ struct Part {
     destination: TableMemory,
     second: u64,
     count: u64,
-}
-
-/// A range's uses, each with its place and size.
-pub(crate) type Uses = Vec<(u64, u64, Use)>;
-
-/// The use of `size` bytes of a range from `skip` on.
-pub(crate) fn part_of(range: &Range, skip: u64) -> Use {
-    match range.used.clone() {
-        Use::Allocation { allocation, offset, protection, driver_protection } => {
-            Use::Allocation { allocation, offset: offset + skip, protection, driver_protection }
-        }
-        other => other,
-    }
 }

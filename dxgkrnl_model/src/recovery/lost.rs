@@ -14,15 +14,15 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::Manager;
-use super::allocation::{Allocation, Place};
-use super::pages::Page;
-use super::paging::{Op, PagingError};
-use super::residency;
-use super::va::PAGE;
 use crate::adapter::caps::Segment;
 use crate::device::Device;
+use crate::memory::Manager;
 use crate::memory::VidMm;
+use crate::memory::allocation::{Allocation, Place};
+use crate::memory::pages::Page;
+use crate::memory::paging::{Op, PagingError};
+use crate::memory::residency;
+use crate::memory::va::PAGE;
 use crate::miniport::Miniport;
 use crate::personality::LostBy;
 use crate::poison;
@@ -95,7 +95,7 @@ pub(crate) fn memory_is_gone(adapter: &Arc<Miniport>, loss: Loss) -> usize {
         if let Some((id, offset, address)) = place {
             ops.push(Op::Lost { allocation: driver, segment: id, address, by_address });
             manager.free_in_segment(id, offset);
-            residency::remap_locks(adapter, &allocation);
+            manager.moved(adapter, &allocation);
             count += 1;
         }
         if let Some((id, first)) = aperture {
@@ -134,7 +134,7 @@ pub(crate) fn tables_begin_anew(adapter: &Arc<Miniport>) {
     let Some(manager) = VidMm::of(adapter).manager() else { return };
     if let Some(system) = manager.system() {
         // What the driver failed at is a broken rule.
-        let _ = system.address_space().begin_anew_by_cpu(adapter, &manager, system.driver_handle());
+        let _ = system.begin_anew_by_cpu(adapter, &manager);
     }
     manager.tables_are_lost.store(true, Ordering::Release);
     manager.post_first(

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use nt_model::Machine;
 
+use crate::memory::VidMm;
 use crate::miniport::Miniport;
 use crate::rules::paging::PAGING_END;
 use crate::sync::Signal;
 use crate::tdr::Tdr;
-use crate::vidsch::VidSch;
 
 /// The end of a paging buffer, which a thread may wait for.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Completion {
 /// stopped.
 ///
 /// IRQL: PASSIVE_LEVEL.
-pub(super) fn owed<R>(adapter: &Miniport, signal: &Signal, mut look: impl FnMut() -> Option<R>) -> Option<R> {
+pub(crate) fn owed<R>(adapter: &Miniport, signal: &Signal, mut look: impl FnMut() -> Option<R>) -> Option<R> {
     let kernel = adapter.kernel();
     let settings = adapter.personality().tdr;
     // Only a time through which nothing would have reset the engine counts.
@@ -72,7 +72,11 @@ pub(super) fn owed<R>(adapter: &Miniport, signal: &Signal, mut look: impl FnMut(
         if !is_watched && !was_watched {
             Tdr::of(adapter).paging_lost.store(true, Ordering::Release);
             adapter.rules().check(&PAGING_END, false, || "a paging buffer does not end".to_owned());
-            VidSch::of(adapter).give_up_paging(adapter);
+            if let Some(manager) = VidMm::of(adapter).manager()
+                && let Some(hooks) = manager.hooks()
+            {
+                (hooks.give_up)(adapter);
+            }
             return None;
         }
         was_watched = is_watched;

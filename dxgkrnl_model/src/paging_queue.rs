@@ -14,15 +14,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use wddm_abi::{D3DKMT_HANDLE, NTSTATUS, ntstatus};
 
-use super::allocation::OpenAllocation;
-use super::paging::{Op, PagingError};
-use super::residency::{self, show_range};
-use super::va::{PAGE, Protection, Use, Wanted};
-use super::{Job, Manager};
 use crate::device::Device;
 use crate::fence::monitored::{MonitoredFence, Request};
 use crate::memory::VidMm;
+use crate::memory::paging::{Op, PagingError};
+use crate::memory::residency::{self, show_range};
+use crate::memory::va::{PAGE, Protection, Use, Wanted};
+use crate::memory::{Job, Manager};
 use crate::miniport::Miniport;
+use crate::open_allocation::OpenAllocation;
 use crate::process::ProcessAdapter;
 use crate::sync::{Lock, Rank};
 use crate::tdr::DeviceState;
@@ -242,7 +242,7 @@ fn show_now(
             }
             other => other,
         };
-        show_range(adapter, manager, process, at, part, &used)?;
+        show_range(adapter, manager, process.address_space(), at, part, &used)?;
         at += part;
     }
     Ok(())
@@ -307,8 +307,8 @@ pub(crate) fn free(process: &Arc<ProcessAdapter>, base: u64, size: u64) -> Resul
         if total == 0 || (size != 0 && size.next_multiple_of(PAGE) != total) {
             return false;
         }
-        let content = super::space::Content::None;
-        let purpose = super::page_table::Purpose::default();
+        let content = crate::memory::space::Content::None;
+        let purpose = crate::memory::page_table::Purpose::default();
         let _ = this.set_entries(adapter, manager, base, total / PAGE, &content, purpose);
         this.address_space().with_ranges(|ranges| ranges.remove(base, 0)).is_some()
     });

@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use nt_model::{CacheType, PageKind, PageTraits};
 use wddm_abi::{D3DKMT_HANDLE, NTSTATUS, ntstatus};
 
-use super::{Allocation, OpenAllocation, Place, Placement};
+use super::OpenAllocation;
 use crate::device::Device;
 use crate::handle::DriverHandle;
+use crate::memory::allocation::{Allocation, Place, Placement};
 use crate::memory::va::PAGE;
 use crate::process::{ProcessInner, UserObject};
 use crate::sync::{Lock, Rank};
