@@ -5,6 +5,7 @@
 
 pub(crate) mod allocation;
 pub(crate) mod completion;
+pub(crate) mod fence;
 pub(crate) mod page_table;
 pub(crate) mod pages;
 pub(crate) mod paging;
@@ -19,12 +20,12 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use nt_model::{CacheType, PageKind, PageObject, Thread};
 
-use crate::adapter::caps::Caps;
-use crate::alive::make_room;
-use crate::fence::segments::FenceSegments;
-use crate::miniport::Miniport;
-use crate::personality::Neighbour;
-use crate::sync::{Lock, Rank, Signal};
+use crate::memory::fence::segments::FenceSegments;
+use crate::port::alive::make_room;
+use crate::port::caps::Caps;
+use crate::port::miniport::Miniport;
+use crate::port::personality::Neighbour;
+use crate::port::sync::{Lock, Rank, Signal};
 use allocation::Allocation;
 use page_table::{Purpose, TableMemory};
 use pages::PagePool;

@@ -7,7 +7,7 @@
 //! run on.
 //!
 //! **Packet nodes.** The oldest buffer that has been with the driver for TdrDelay makes the node be preempted, if it
-//! was not before ([`crate::vidsch`]); if a preemption is not acknowledged within TdrDelay, the engine is reset
+//! was not before ([`crate::sched::vidsch`]); if a preemption is not acknowledged within TdrDelay, the engine is reset
 //! ([`packet`]).
 //! **Adapters.** What cannot be reset alone, or fails to be, or took a paging packet along, takes the adapter
 //! ([`adapter`]).
@@ -49,21 +49,21 @@ use wddm_abi::DXGK_SCHEDULING_LOG_CONTEXT_STATE;
 pub(crate) use self::come_off::take_packets_off;
 use self::hw_engine::Late;
 pub(crate) use self::idle::clear as clear_idle;
-use crate::hw_context::suspension;
-use crate::hw_context::{HwContext, Suspend};
-use crate::hw_queue::HwQueue;
-use crate::hw_queue::QueueWatch;
-use crate::miniport::Miniport;
-use crate::personality::{Departure, Gate};
-use crate::power::Power;
-use crate::process;
-use crate::rules::tdr::HW_STALL;
-use crate::scheduling_log::SchedulingLogSet;
-use crate::sync::{Admission, Gate as Alone, Lock, Rank};
-use crate::tdr::steps::Reason;
-use crate::tdr::{NodeState, Tdr};
-use crate::vidsch::VidSch;
-use crate::worker::{Escalation, Worker};
+use crate::objects::hw_context::suspension;
+use crate::objects::hw_context::{HwContext, Suspend};
+use crate::objects::hw_queue::HwQueue;
+use crate::objects::hw_queue::QueueWatch;
+use crate::objects::process;
+use crate::objects::scheduling_log::SchedulingLogSet;
+use crate::port::miniport::Miniport;
+use crate::port::personality::{Departure, Gate};
+use crate::port::power::Power;
+use crate::port::rules::tdr::HW_STALL;
+use crate::port::sync::{Admission, Gate as Alone, Lock, Rank};
+use crate::port::tdr::steps::Reason;
+use crate::port::tdr::{NodeState, Tdr};
+use crate::port::worker::{Escalation, Worker};
+use crate::sched::vidsch::VidSch;
 
 /// Until the next look at a context whose engine another thread is resetting: a millisecond.
 const SOON: Ticks = 10_000;
@@ -443,7 +443,7 @@ pub(crate) fn force(adapter: &Arc<Miniport>, node: Option<u32>) {
 /// timed out alone are ignored.
 fn between(adapter: &Arc<Miniport>, but: &[u32], gate: Option<&Gate>) {
     let beside = || {
-        if crate::miniport::is_worker() {
+        if crate::port::miniport::is_worker() {
             resume_acknowledged(adapter, but);
             VidSch::of(adapter).pump_beside(adapter, but);
         }
@@ -473,10 +473,10 @@ pub(crate) mod callbacks {
     use nt_model::{In, shims};
     use wddm_abi::{DXGKARGCB_INVALIDATEHWCONTEXT, NTSTATUS, ntstatus};
 
-    use crate::callback::{callback, record, routines};
-    use crate::handle;
-    use crate::hw_context::HwContext;
-    use crate::rules::interface::CB_OBJECT;
+    use crate::objects::hw_context::HwContext;
+    use crate::port::callback::{callback, record, routines};
+    use crate::port::handle;
+    use crate::port::rules::interface::CB_OBJECT;
 
     routines! {
         INVALIDATE = "DxgkCbInvalidateHwContext"("pArgs") 0..=0;

@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nt_model::PageObject;
 use wddm_abi::{DXGKARG_DESTROYALLOCATION, HANDLE, NTSTATUS};
 
-use crate::ddi::{self, call_ddi};
-use crate::handle::DriverHandle;
-use crate::miniport::Miniport;
-use crate::sync::Lock;
+use crate::port::ddi::{self, call_ddi};
+use crate::port::handle::DriverHandle;
+use crate::port::miniport::Miniport;
+use crate::port::sync::Lock;
 
 /// Where an allocation lies for the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use nt_model::Machine;
 
 use crate::memory::VidMm;
-use crate::miniport::Miniport;
-use crate::rules::paging::PAGING_END;
-use crate::sync::Signal;
-use crate::tdr::Tdr;
+use crate::port::miniport::Miniport;
+use crate::port::rules::paging::PAGING_END;
+use crate::port::sync::Signal;
+use crate::port::tdr::Tdr;
 
 /// The end of a paging buffer, which a thread may wait for.
 #[derive(Debug)]

@@ -11,8 +11,8 @@ use wddm_abi::{DXGK_PAGETABLEUPDATEMODE, DXGK_PTE, DXGK_UPDATEPAGETABLEFLAGS};
 
 use super::pages::Page;
 use super::va::PAGE;
-use crate::adapter::caps::{Caps, Mmu};
-use crate::personality::{PteAddress, StrayEntry};
+use crate::port::caps::{Caps, Mmu};
+use crate::port::personality::{PteAddress, StrayEntry};
 
 /// Where a table is.
 #[derive(Clone, Debug)]

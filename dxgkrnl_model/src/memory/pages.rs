@@ -10,7 +10,7 @@ use nt_model::{CacheType, Kernel, PageKind, PageObject, PageTraits};
 
 use super::space::Content;
 use super::va::{PAGE, Protection};
-use crate::sync::{Lock, Rank};
+use crate::port::sync::{Lock, Rank};
 
 /// Pages of a slab.
 const SLAB: usize = 64;
@@ -110,7 +110,7 @@ impl PagePool {
                 page
             }
         };
-        crate::raw::copy_to(page.address(), &[0; nt_model::PAGE_SIZE]);
+        crate::port::raw::copy_to(page.address(), &[0; nt_model::PAGE_SIZE]);
         Some(page)
     }
 
@@ -181,11 +181,11 @@ mod tests {
         let pool = PagePool::new(&kernel, false, None);
         let Some(page) = pool.allocate() else { panic!("no memory") };
         let (frame, address) = (page.frame(), page.address());
-        crate::raw::store(address, 7);
+        crate::port::raw::store(address, 7);
         drop(page);
         let Some(page) = pool.allocate() else { panic!("no memory") };
         assert_eq!((page.frame(), page.address()), (frame, address));
-        assert_eq!(crate::raw::load(address), 0);
+        assert_eq!(crate::port::raw::load(address), 0);
         let alone = pool.allocate_alone().map(|page| page.object().0.pages());
         assert_eq!(alone, Some(1));
     }

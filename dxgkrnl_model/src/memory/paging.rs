@@ -20,16 +20,16 @@ use wddm_abi::{
 use super::page_table::Update;
 use super::pages::Block;
 use super::va::PAGE;
-use crate::adapter::query::Buffer as Guarded;
-use crate::ddi::{self, call_ddi};
 use crate::memory::VidMm;
 use crate::memory::completion::Completion;
-use crate::miniport::Miniport;
-use crate::poison;
-use crate::rules::paging::{
+use crate::port::ddi::{self, call_ddi};
+use crate::port::miniport::Miniport;
+use crate::port::poison;
+use crate::port::query::Buffer as Guarded;
+use crate::port::rules::paging::{
     PAGING_BUSY, PAGING_IMMEDIATE, PAGING_OVERRUN, PAGING_PRIVATE, PAGING_PROGRESS, PAGING_STATUS,
 };
-use crate::sync::{Lock, Rank};
+use crate::port::sync::{Lock, Rank};
 
 /// Buffers an operation may be split over before it is given up.
 const MAX_PASSES: u32 = 100_000;
@@ -291,13 +291,13 @@ impl Buffer {
         self.private_used = 0;
         self.refers.clear();
         let tail = self.block.object().pages() * PAGE as usize - size;
-        crate::raw::copy_to(self.block.address() + size, &vec![poison::BYTE; tail]);
+        crate::port::raw::copy_to(self.block.address() + size, &vec![poison::BYTE; tail]);
         self.private.bytes_mut().fill(0);
     }
 
     fn overrun(&self, size: usize) -> bool {
         let tail = self.block.object().pages() * PAGE as usize - size;
-        crate::raw::bytes_at(self.block.address() + size, tail).iter().any(|byte| *byte != poison::BYTE)
+        crate::port::raw::bytes_at(self.block.address() + size, tail).iter().any(|byte| *byte != poison::BYTE)
     }
 }
 

@@ -18,8 +18,8 @@ use super::space::Content;
 use super::va::{PAGE, Protection, Use};
 use crate::memory::VidMm;
 use crate::memory::space::AddressSpace;
-use crate::miniport::Miniport;
-use crate::rules::paging::PAGING_EVICTED;
+use crate::port::miniport::Miniport;
+use crate::port::rules::paging::PAGING_EVICTED;
 
 /// What user mode gets for it.
 pub(crate) fn status_of(error: PagingError) -> NTSTATUS {
@@ -346,7 +346,7 @@ fn map_aperture(
     if allocation.placement.lock().place != Place::System {
         return Ok(());
     }
-    let is_aperture = |id: &&u32| manager.caps.segment(**id).is_some_and(crate::adapter::caps::Segment::is_aperture);
+    let is_aperture = |id: &&u32| manager.caps.segment(**id).is_some_and(crate::port::caps::Segment::is_aperture);
     let Some(id) = allocation.segments.iter().find(is_aperture).copied() else { return Ok(()) };
     let none = PagingError::Driver(ntstatus::STATUS_NO_MEMORY);
     let (_, offset) = manager.allocate_in_segment(id, allocation.size(), allocation.alignment, false).ok_or(none)?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::va::PAGE;
-use crate::adapter::caps::Segment;
+use crate::port::caps::Segment;
 
 /// Which part of one segment is in use. Offsets and sizes are bytes.
 #[derive(Debug)]

@@ -21,13 +21,13 @@ use super::allocation::Allocation;
 use super::page_table::{Described, PageTables, Purpose, TableMemory, TableSource, Update, in_form};
 use super::paging::{Op, Pager, PagingError};
 use super::va::{PAGE, Protection, Range, Ranges, Use, Wanted};
-use crate::adapter::caps::Caps;
-use crate::ddi::call_ddi;
 use crate::memory::VidMm;
-use crate::miniport::Miniport;
-use crate::personality::{FlushEnd, PteAddress, STRAY_OPERATIONS, StrayFlush};
-use crate::rules::paging::ROOT_TABLE_SIZE;
-use crate::sync::{Lock, Rank};
+use crate::port::caps::Caps;
+use crate::port::ddi::call_ddi;
+use crate::port::miniport::Miniport;
+use crate::port::personality::{FlushEnd, PteAddress, STRAY_OPERATIONS, StrayFlush};
+use crate::port::rules::paging::ROOT_TABLE_SIZE;
+use crate::port::sync::{Lock, Rank};
 
 /// Bytes of the paging process's space that have tables from the start. Source: article system-paging-process.
 pub(crate) const PAGING_SPACE: u64 = 1 << 30;

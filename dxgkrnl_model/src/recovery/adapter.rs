@@ -16,23 +16,23 @@ use wddm_abi::{NTSTATUS, ntstatus};
 
 use super::journal::Record;
 use super::{collect, packet};
-use crate::ddi::{self, call_ddi};
-use crate::device::Device;
-use crate::hw_context::HwContext;
-use crate::miniport::Miniport;
-use crate::personality::Departure;
+use crate::objects::device::Device;
+use crate::objects::hw_context::HwContext;
+use crate::objects::scheduling_log::SchedulingLogSet;
+use crate::port::ddi::{self, call_ddi};
+use crate::port::miniport::Miniport;
+use crate::port::personality::Departure;
+use crate::port::rules::tdr::{TDR_ADAPTER, TDR_DDI_DELAY, TDR_LIMIT};
+use crate::port::sync::Admission;
+use crate::port::tdr::DeviceState;
+use crate::port::tdr::Tdr;
+use crate::port::tdr::steps::{Reason, Step, What};
+use crate::port::worker::Worker;
 use crate::recovery::Watch;
 use crate::recovery::lost::{self, Loss};
-use crate::rules::tdr::{TDR_ADAPTER, TDR_DDI_DELAY, TDR_LIMIT};
-use crate::scheduling_log::SchedulingLogSet;
-use crate::sync::Admission;
-use crate::tdr::DeviceState;
-use crate::tdr::Tdr;
-use crate::tdr::steps::{Reason, Step, What};
-use crate::vidsch::VidSch;
-use crate::vidsch::dpc::{give_back, hear};
-use crate::vidsch::packet::Packet;
-use crate::worker::Worker;
+use crate::sched::vidsch::VidSch;
+use crate::sched::vidsch::dpc::{give_back, hear};
+use crate::sched::vidsch::packet::Packet;
 
 /// Resets the adapter.
 ///
@@ -92,7 +92,7 @@ fn reset(adapter: &Arc<Miniport>, reason: Reason, recovers: Admission<'_>) {
     let values = still::values(adapter);
     adapter.kernel().flush_queued_dpcs();
     for node in VidSch::of(adapter).nodes() {
-        crate::interrupt::forget_node(adapter, node.ordinal as usize);
+        crate::sched::interrupt::forget_node(adapter, node.ordinal as usize);
     }
     Tdr::of(adapter).adapter_over.fetch_add(1, Ordering::AcqRel);
     SchedulingLogSet::of(adapter).forgive(None);

@@ -9,15 +9,15 @@ use wddm_abi::{
     DXGKARG_COLLECTDBGINFO2, NTSTATUS, Plain, ntstatus,
 };
 
-use crate::adapter::query::Buffer;
-use crate::ddi::{self, call_ddi};
-use crate::hw_queue::HwQueue;
-use crate::miniport::Miniport;
-use crate::poison;
+use crate::objects::hw_queue::HwQueue;
+use crate::port::ddi::{self, call_ddi};
+use crate::port::miniport::Miniport;
+use crate::port::poison;
+use crate::port::query::Buffer;
+use crate::port::rules::tdr::TDR_COLLECT;
+use crate::port::tdr::steps::Reason;
 use crate::recovery::Watch;
-use crate::rules::tdr::TDR_COLLECT;
-use crate::tdr::steps::Reason;
-use crate::vidsch::packet::Snapshot;
+use crate::sched::vidsch::packet::Snapshot;
 
 /// `VIDEO_ENGINE_TIMEOUT_DETECTED`.
 pub(super) const ENGINE_TIMEOUT: u32 = 0x141;
@@ -82,7 +82,7 @@ pub(super) fn hw_engine(adapter: &Miniport, node: u32, pending: u32, reason: Rea
     let place = adapter.known_caps().place(node);
     (payload.NodeOrdinal, payload.EngineOrdinal) = (place.node, place.engine);
     payload.NumberOfPendingSuspendRequests = pending;
-    let ready = |queue: &std::sync::Arc<crate::hw_queue::HwQueue>| {
+    let ready = |queue: &std::sync::Arc<crate::objects::hw_queue::HwQueue>| {
         queue.context().node() == node && queue.progress().value() < queue.last_queued()
     };
     // CAST: queues.

@@ -4,17 +4,17 @@
 use std::sync::Arc;
 
 use super::packet;
-use crate::miniport::Miniport;
-use crate::personality::Departure;
-use crate::tdr::steps::Reason;
-use crate::vidsch::VidSch;
-use crate::worker::Worker;
+use crate::port::miniport::Miniport;
+use crate::port::personality::Departure;
+use crate::port::tdr::steps::Reason;
+use crate::port::worker::Worker;
+use crate::sched::vidsch::VidSch;
 
 /// Takes the packets of contexts off the packet nodes, to which none is handed in meanwhile: they are preempted, and
 /// (where TDR is on) an engine that owes the answer for TdrDelay is reset. Returns when no context has a packet with
 /// the driver; where TDR is off, TdrDelay later at the latest. Paging goes on.
 ///
-/// IRQL: PASSIVE_LEVEL; not on the worker, from which on [`Sleep::rests`](crate::power::Sleep::rests) holds.
+/// IRQL: PASSIVE_LEVEL; not on the worker, from which on [`Sleep::rests`](crate::port::power::Sleep::rests) holds.
 pub(crate) fn take_packets_off(adapter: &Arc<Miniport>) {
     if adapter.personality().departs(Departure::SleepsAmidPackets) {
         return;

@@ -16,13 +16,13 @@ use wddm_abi::DXGKARG_QUERYDEPENDENTENGINEGROUP;
 use super::hw_engine::Late;
 use super::journal::Record;
 use super::{hw_engine, packet};
-use crate::ddi::{self, call_ddi};
-use crate::hw_context::{HwContext, Suspend};
-use crate::miniport::Miniport;
-use crate::rules::tdr::{TDR_MASK, TDR_QUERY};
-use crate::tdr::steps::{Reason, Step};
-use crate::vidsch::Node;
-use crate::vidsch::VidSch;
+use crate::objects::hw_context::{HwContext, Suspend};
+use crate::port::ddi::{self, call_ddi};
+use crate::port::miniport::Miniport;
+use crate::port::rules::tdr::{TDR_MASK, TDR_QUERY};
+use crate::port::tdr::steps::{Reason, Step};
+use crate::sched::vidsch::Node;
+use crate::sched::vidsch::VidSch;
 
 /// A node that depends on one that is reset.
 struct Dependent {

@@ -19,18 +19,18 @@ use wddm_abi::{
 use super::journal::Record;
 use super::packet::distinct;
 use super::{adapter as adapter_reset, collect};
-use crate::ddi::{self, call_ddi};
-use crate::hw_context::HwContext;
-use crate::hw_queue::HwQueue;
-use crate::miniport::Miniport;
-use crate::personality::Departure;
+use crate::objects::hw_context::HwContext;
+use crate::objects::hw_queue::HwQueue;
+use crate::objects::scheduling_log::SchedulingLogSet;
+use crate::port::ddi::{self, call_ddi};
+use crate::port::miniport::Miniport;
+use crate::port::personality::Departure;
+use crate::port::rules::tdr::{TDR_GUILTY, TDR_INVALIDATE};
+use crate::port::tdr::DeviceState;
+use crate::port::tdr::NodeState;
+use crate::port::tdr::Tdr;
+use crate::port::tdr::steps::{Reason, Step, What};
 use crate::recovery::Watch;
-use crate::rules::tdr::{TDR_GUILTY, TDR_INVALIDATE};
-use crate::scheduling_log::SchedulingLogSet;
-use crate::tdr::DeviceState;
-use crate::tdr::NodeState;
-use crate::tdr::Tdr;
-use crate::tdr::steps::{Reason, Step, What};
 
 /// Between the reset of an engine and its resumption, in which DXG-INT-AFTER-RESET is judged: five milliseconds.
 const SETTLE: i64 = -50_000;
@@ -141,7 +141,7 @@ pub(super) fn recover(adapter: &Arc<Miniport>, node: u32, late: Late<'_>, reason
     adapter.kernel().delay_execution(SETTLE);
     super::between(adapter, &[node], adapter.personality().gates.quiet.as_ref());
     adapter.kernel().flush_queued_dpcs();
-    crate::interrupt::forget_node(adapter, node as usize);
+    crate::sched::interrupt::forget_node(adapter, node as usize);
     SchedulingLogSet::of(adapter).forgive(Some(node));
     tdr.set_node(node, NodeState { resetting: true, quiet: false });
     record.step(Step::InterruptsEnabled);
@@ -223,7 +223,7 @@ fn disconnect(adapter: &Miniport, node: u32) -> usize {
 /// The context that the driver takes for the one that timed out is one of the node's, and is returned.
 fn judge_guilty(adapter: &Miniport, node: u32, guilty: Option<usize>) -> Option<Arc<HwContext>> {
     let named = guilty?;
-    let ours = crate::handle::object::<HwContext>(core::ptr::with_exposed_provenance_mut(named));
+    let ours = crate::port::handle::object::<HwContext>(core::ptr::with_exposed_provenance_mut(named));
     let theirs = || HwContext::all_of(adapter).into_iter().find(|context| context.driver_handle() == named);
     let found = ours.or_else(theirs);
     let found = found.filter(|context| context.node() == node);

@@ -13,11 +13,11 @@ use nt_model::sched::Ticks;
 
 use wddm_abi::D3DDDI_DOORBELLSTATUS;
 
-use crate::hw_queue::HwQueue;
-use crate::miniport::Miniport;
-use crate::power::Power;
-use crate::sync::{Lock, Rank};
-use crate::vidsch::VidSch;
+use crate::objects::hw_queue::HwQueue;
+use crate::port::miniport::Miniport;
+use crate::port::power::Power;
+use crate::port::sync::{Lock, Rank};
+use crate::sched::vidsch::VidSch;
 
 /// What the last looks at a component's engine saw.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,8 +116,9 @@ fn to_f1(adapter: &Arc<Miniport>, node: u32) {
     }
     // Of an engine without doorbells there is nothing to stop for.
     let gates = &adapter.personality().gates;
-    let stop =
-        |gate: &Option<crate::personality::Gate>| adapter.pass(gate.as_ref().filter(|_| doorbells().next().is_some()));
+    let stop = |gate: &Option<crate::port::personality::Gate>| {
+        adapter.pass(gate.as_ref().filter(|_| doorbells().next().is_some()))
+    };
     stop(&gates.f1);
     if let Some(index) = Power::of(adapter).component_of(node) {
         let is_done = || adapter.personality().faults.f1_amid_work || is_done(adapter, node);

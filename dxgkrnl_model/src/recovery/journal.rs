@@ -1,10 +1,10 @@
 //! The recoveries of an adapter, kept while they happen.
 
-use crate::miniport::Miniport;
+use crate::port::miniport::Miniport;
+use crate::port::sync::{Lock, Rank};
 use crate::recovery::Watch;
-use crate::sync::{Lock, Rank};
 
-use crate::tdr::steps::{Reason, Recovery, Step, What};
+use crate::port::tdr::steps::{Reason, Recovery, Step, What};
 
 /// Recoveries that are kept; older ones go.
 const KEPT: usize = 4096;

@@ -14,8 +14,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::adapter::caps::Segment;
-use crate::device::Device;
 use crate::memory::Manager;
 use crate::memory::VidMm;
 use crate::memory::allocation::{Allocation, Place};
@@ -23,10 +21,12 @@ use crate::memory::pages::Page;
 use crate::memory::paging::{Op, PagingError};
 use crate::memory::residency;
 use crate::memory::va::PAGE;
-use crate::miniport::Miniport;
-use crate::personality::LostBy;
-use crate::poison;
-use crate::process::ProcessAdapter;
+use crate::objects::device::Device;
+use crate::objects::process::ProcessAdapter;
+use crate::port::caps::Segment;
+use crate::port::miniport::Miniport;
+use crate::port::personality::LostBy;
+use crate::port::poison;
 
 /// What takes the content of segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ fn overwrite(adapter: &Arc<Miniport>, manager: &Manager, segment: &Segment) {
     let pattern = [poison::BYTE; PAGE as usize];
     for offset in (0..segment.size()).step_by(PAGE as usize) {
         match manager.kernel_address(adapter, segment.id, offset) {
-            Some(address) => crate::raw::copy_to(address, &pattern),
+            Some(address) => crate::port::raw::copy_to(address, &pattern),
             None => return,
         }
     }

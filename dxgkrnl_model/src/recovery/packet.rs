@@ -11,23 +11,23 @@ use wddm_abi::{DXGKARG_QUERYCURRENTFENCE, DXGKARG_QUERYENGINESTATUS, DXGKARG_RES
 use super::dependents::Dependents;
 use super::journal::Record;
 use super::{adapter as adapter_reset, collect};
-use crate::ddi::{self, call_ddi};
-use crate::device::Device;
-use crate::miniport::Miniport;
-use crate::personality::Departure;
-use crate::recovery::Watch;
-use crate::rules::tdr::{
+use crate::objects::device::Device;
+use crate::port::ddi::{self, call_ddi};
+use crate::port::miniport::Miniport;
+use crate::port::personality::Departure;
+use crate::port::rules::tdr::{
     PREEMPT_ANSWER, TDR_ABORTED, TDR_ABORTED_NAME, TDR_FENCE, TDR_FENCE_BEHIND, TDR_GUILTY, TDR_QUERY, TDR_STATUS,
 };
-use crate::tdr::DeviceState;
-use crate::tdr::Tdr;
-use crate::tdr::question;
-use crate::tdr::steps::{Reason, Step, What};
-use crate::vidsch::Node;
-use crate::vidsch::VidSch;
-use crate::vidsch::dpc::{give_back, hear};
-use crate::vidsch::packet::{Load, Packet, Snapshot, is_before};
-use crate::worker::Worker;
+use crate::port::tdr::DeviceState;
+use crate::port::tdr::Tdr;
+use crate::port::tdr::question;
+use crate::port::tdr::steps::{Reason, Step, What};
+use crate::port::worker::Worker;
+use crate::recovery::Watch;
+use crate::sched::vidsch::Node;
+use crate::sched::vidsch::VidSch;
+use crate::sched::vidsch::dpc::{give_back, hear};
+use crate::sched::vidsch::packet::{Load, Packet, Snapshot, is_before};
 
 /// What the watch of one packet node saw.
 #[derive(Clone, Copy, Debug, Default)]
@@ -178,7 +178,7 @@ pub(super) fn recover(adapter: &Arc<Miniport>, node: &Arc<Node>, reason: Reason)
     }
     let aborted = node.packet.meant_by(aborted);
     let known = judge_aborted(adapter, &snapshot, aborted);
-    crate::interrupt::forget_node(adapter, node.ordinal as usize);
+    crate::sched::interrupt::forget_node(adapter, node.ordinal as usize);
     // A driver that names nonsense has lost everything.
     let (lost, back) = node.packet.thaw(adapter, known.then_some(aborted));
     hear(adapter, node);
@@ -263,10 +263,10 @@ fn leave_alone(adapter: &Miniport, node: &Node) {
 /// nothing is with the driver and `anyway` is false.
 pub(super) fn freeze(adapter: &Miniport, node: &Node, anyway: bool) -> Snapshot {
     let snapshot = || node.packet.snapshot(anyway);
-    let frozen = || crate::section::synchronize(adapter, snapshot).unwrap_or_else(snapshot);
+    let frozen = || crate::port::section::synchronize(adapter, snapshot).unwrap_or_else(snapshot);
     if adapter.personality().departs(Departure::NotesFirst) {
         let note = || node.packet.note();
-        let noted = crate::section::synchronize(adapter, note).unwrap_or_else(note);
+        let noted = crate::port::section::synchronize(adapter, note).unwrap_or_else(note);
         // A twentieth of a second.
         adapter.kernel().delay_execution(-500_000);
         frozen();

@@ -13,14 +13,14 @@ use std::sync::Arc;
 
 use wddm_abi::POWER_ACTION;
 
-use crate::ddi::{self, call_ddi};
-use crate::hw_context::suspension::await_suspensions;
-use crate::hw_context::{HwContext, Keeper, Suspend};
-use crate::hw_queue::HwQueue;
-use crate::miniport::Miniport;
-use crate::power::Power;
+use crate::objects::hw_context::suspension::await_suspensions;
+use crate::objects::hw_context::{HwContext, Keeper, Suspend};
+use crate::objects::hw_queue::HwQueue;
+use crate::port::ddi::{self, call_ddi};
+use crate::port::miniport::Miniport;
+use crate::port::power::Power;
+use crate::port::rules::queue::POWER_STATE;
 use crate::recovery::lost::{self, Loss, Taken};
-use crate::rules::queue::POWER_STATE;
 
 /// `D0` of `DEVICE_POWER_STATE`.
 const D0: i32 = 1;
@@ -101,6 +101,6 @@ pub(crate) fn set_device_state(adapter: &Miniport, on: bool, action: POWER_ACTIO
     adapter.rules().check(&POWER_STATE, fine, || format!("D{}: {status:?}", if on { 0 } else { 3 }));
     if !on && dead {
         adapter.device.set_asleep(true);
-        crate::interrupt::probe_foreign_interrupt(adapter);
+        crate::sched::interrupt::probe_foreign_interrupt(adapter);
     }
 }

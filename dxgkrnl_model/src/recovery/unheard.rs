@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering;
 
 use nt_model::sched::{TICKS_PER_MS, Ticks};
 
-use crate::fence::native::FenceOnAdapter;
-use crate::miniport::Miniport;
+use crate::objects::fence::native::FenceOnAdapter;
+use crate::port::miniport::Miniport;
+use crate::port::rules::fence::NF_LOST;
+use crate::port::tdr::Tdr;
 use crate::recovery::Watch;
-use crate::rules::fence::NF_LOST;
-use crate::tdr::Tdr;
-use crate::vidsch::VidSch;
+use crate::sched::vidsch::VidSch;
 
 /// A fence that is waited for, at one look.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ pub(super) fn audit(adapter: &Arc<Miniport>, now: Ticks, delay: Ticks, at: &mut 
         let since = known.iter().find(|(known, _)| *known == fence.handle).map_or(now, |(_, since)| *since);
         if now >= since + delay {
             fence.judge_lost(adapter);
-            crate::fence::update::scan_native(adapter);
+            crate::objects::fence::update::scan_native(adapter);
         } else {
             candidates.push((fence.handle, since));
         }
@@ -90,7 +90,7 @@ pub(crate) fn judge_at_end(adapter: &Miniport) {
             until = kernel.now() + delay;
         } else if kernel.now() >= until {
             left.iter().for_each(|fence| fence.judge_lost(adapter));
-            return crate::fence::update::scan_native(adapter);
+            return crate::objects::fence::update::scan_native(adapter);
         }
         // CAST: a constant.
         kernel.delay_execution(-(TICKS_PER_MS as i64));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use wddm_abi::ntstatus;
 
 use super::{Buffer, Op, Pager};
-use crate::miniport::Miniport;
-use crate::rules::paging::{PAGING_LOST, PAGING_STATUS};
+use crate::port::miniport::Miniport;
+use crate::port::rules::paging::{PAGING_LOST, PAGING_STATUS};
 
 impl Pager {
     /// Keeps `buffer` for notices.

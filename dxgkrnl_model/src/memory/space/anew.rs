@@ -13,9 +13,9 @@ use crate::memory::page_table::{PageTables, Purpose, Update};
 use crate::memory::paging::{Op, Pager, PagingError};
 use crate::memory::residency::entries_of;
 use crate::memory::va::{PAGE, Use};
-use crate::miniport::Miniport;
-use crate::poison;
-use crate::rules::paging::PAGING_ANEW;
+use crate::port::miniport::Miniport;
+use crate::port::poison;
+use crate::port::rules::paging::PAGING_ANEW;
 
 /// A table that the CPU sees: kernel address, bytes.
 type Seen = (usize, usize);
@@ -115,7 +115,7 @@ fn overwrite(manager: &Manager, tables: &PageTables) -> Vec<Seen> {
         let bytes = mmu.levels.get(level).map_or(0, |level| level.PageTableSizeInBytes as usize);
         let address = memory.kernel_address();
         if address != 0 && !is_resizable {
-            crate::raw::copy_to(address, &vec![poison::BYTE; bytes]);
+            crate::port::raw::copy_to(address, &vec![poison::BYTE; bytes]);
             seen.push((address, bytes));
         }
     }
@@ -126,7 +126,7 @@ fn overwrite(manager: &Manager, tables: &PageTables) -> Vec<Seen> {
 fn judge(adapter: &Miniport, seen: &[Seen]) {
     let pattern = [poison::BYTE; 8];
     let left = |(address, bytes): &&Seen| {
-        let bytes = crate::raw::bytes_at(*address, *bytes);
+        let bytes = crate::port::raw::bytes_at(*address, *bytes);
         bytes.as_chunks::<8>().0.contains(&pattern)
     };
     let left = seen.iter().filter(left).count();

@@ -15,7 +15,7 @@ use super::{AddressSpace, Owner, Source, root_size};
 use crate::memory::Manager;
 use crate::memory::page_table::{TableMemory, TableSource};
 use crate::memory::paging::PagingError;
-use crate::miniport::Miniport;
+use crate::port::miniport::Miniport;
 
 impl AddressSpace {
     /// Has a root that covers addresses up to `end`. On the paging worker.

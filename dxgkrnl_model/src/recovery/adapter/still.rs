@@ -1,9 +1,9 @@
 //! Between the two functions of an adapter's reset the GPU writes nothing. The model looks at values of fences, which
 //! only the GPU could change then: the driver's other functions, by which the CPU would, are not called.
 
-use crate::fence::native::FenceOnAdapter;
-use crate::miniport::Miniport;
-use crate::rules::tdr::TDR_WRITES;
+use crate::objects::fence::native::FenceOnAdapter;
+use crate::port::miniport::Miniport;
+use crate::port::rules::tdr::TDR_WRITES;
 
 /// A GPU that was not stopped has so long to show: a millisecond.
 const SETTLE: i64 = -10_000;

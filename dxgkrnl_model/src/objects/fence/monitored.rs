@@ -1,0 +1,408 @@
+//! Monitored fences of WDDM 2.0: a value in a page that the CPU reads and the GPU writes.
+//!
+//! Chosen: each has a page of its own, read-only for the process's CPU and writable for its GPU address space. A signal
+//! from the CPU stores the value by the OS and tells no driver. One that was made for several adapters is opened as a
+//! native fence where those are ([`super::native`]); it has one value, and a signal is passed on.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `monitored.rs` | [`FenceState`]; [`MonitoredFence`], a process's handle of one |
+//! | `behaviour.rs` | flags |
+//! | `value.rs` | the value, of 64 bits or 32 |
+//! | `view.rs` | [`View`] |
+//! | `scan.rs` | when fences are looked at |
+
+mod behaviour;
+pub(crate) mod scan;
+mod value;
+mod view;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use nt_model::{CacheType, Machine, Rights};
+use wddm_abi::{NTSTATUS, ntstatus};
+
+use super::native::{FULL_ACCESS, NativeFence};
+use super::{Wait, Waiters};
+use crate::memory::VidMm;
+use crate::memory::pages::Page;
+use crate::memory::va::{PAGE, Wanted};
+use crate::objects::device::Device;
+use crate::objects::fence::native::FenceOnAdapter;
+use crate::port::alive::make_room;
+use crate::port::miniport::Miniport;
+use crate::port::sync::{Gate, Lock, Rank};
+pub(crate) use behaviour::{Behaviour, are_for_monitored, is_sound};
+use value::Value;
+pub(crate) use view::View;
+use view::{ForGpu, ForUser};
+
+/// The value and who waits for it.
+#[derive(Debug)]
+pub(crate) struct FenceState {
+    value: Value,
+    waiters: Waiters,
+    /// Handles that name it.
+    open: AtomicU32,
+    /// LUID of the adapter that it was made on; 0 for the twin of a native fence.
+    home: u64,
+    cross_adapter: bool,
+    /// No GPU has an address of it.
+    hidden: bool,
+    /// It is the fence of a paging queue, and the paging engine has an address of it.
+    paging: AtomicBool,
+    /// Events are set before the OS stores the value that they wait for.
+    event_first: bool,
+    /// The value that the native one was last told of.
+    told: AtomicU64,
+    /// Whoever makes the native one.
+    pub(super) making: Gate,
+}
+
+/// Monitored fences that were made or opened on an adapter.
+#[derive(Debug)]
+struct MonitoredFences(Lock<Vec<Weak<FenceState>>>);
+
+impl Default for MonitoredFences {
+    fn default() -> Self {
+        Self(Lock::new(Rank::Registry, Vec::new()))
+    }
+}
+
+impl FenceState {
+    /// Live monitored fences of an adapter.
+    pub(crate) fn all_of(adapter: &Miniport) -> Vec<Arc<Self>> {
+        let MonitoredFences(list) = adapter.extension();
+        list.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Enters it among those of an adapter.
+    fn enter(self: &Arc<Self>, adapter: &Miniport) {
+        let MonitoredFences(list) = adapter.extension();
+        let mut list = list.lock();
+        make_room(&mut list);
+        if !list.iter().any(|other| core::ptr::eq(other.as_ptr(), Arc::as_ptr(self))) {
+            list.push(Arc::downgrade(self));
+        }
+    }
+
+    fn new(adapter: &Arc<Miniport>, page: Page, initial: u64, behaviour: Behaviour) -> Arc<Self> {
+        let hidden = behaviour.gpu_protection().is_none();
+        let narrow = !hidden && !adapter.known_caps().has_64_bit_atomics();
+        Arc::new(Self {
+            value: Value::new(Arc::new(page), initial, narrow),
+            waiters: Waiters::new(),
+            open: AtomicU32::new(0),
+            home: adapter.luid_number(),
+            cross_adapter: behaviour.is_cross_adapter(),
+            hidden,
+            paging: AtomicBool::new(false),
+            event_first: adapter.personality().user_mode.event_before_value,
+            told: AtomicU64::new(initial),
+            making: Gate::new(),
+        })
+    }
+
+    /// A native fence as a monitored one.
+    pub(crate) fn over(page: &Arc<Page>) -> Arc<Self> {
+        let value = Value::existing(page.clone());
+        Arc::new(Self {
+            event_first: false,
+            told: AtomicU64::new(value.load()),
+            value,
+            waiters: Waiters::new(),
+            open: AtomicU32::new(0),
+            home: 0,
+            cross_adapter: true,
+            hidden: false,
+            paging: AtomicBool::new(false),
+            making: Gate::new(),
+        })
+    }
+
+    /// The page of the value.
+    pub(crate) fn page(&self) -> &Arc<Page> {
+        self.value.page()
+    }
+
+    /// The native fence with the same value, if there is one.
+    pub(super) fn native(self: &Arc<Self>, kernel: &Machine) -> Option<Arc<NativeFence>> {
+        let shared = if self.cross_adapter { crate::port::shared::shared_of(kernel)? } else { return None };
+        let parts = shared.adapters().into_iter().flat_map(|adapter| FenceOnAdapter::all_of(&adapter));
+        parts.filter_map(|part| part.fence()).find(|fence| fence.is_twin(self))
+    }
+
+    /// Whether a device of `adapter` may open it: as a monitored fence where it was made, on others as what they have,
+    /// if it was made for several adapters.
+    ///
+    /// Chosen: not where GPUs store to it in another width.
+    pub(crate) fn is_for(&self, adapter: &Arc<Miniport>) -> bool {
+        let same_width = self.hidden || self.value.is_narrow() != adapter.known_caps().has_64_bit_atomics();
+        self.is_at_home(adapter) || (self.cross_adapter && same_width)
+    }
+
+    /// Whether it was made on `adapter`.
+    pub(crate) fn is_at_home(&self, adapter: &Arc<Miniport>) -> bool {
+        self.home == adapter.luid_number()
+    }
+
+    /// Whether it is the fence of a paging queue that the paging engine signals.
+    fn is_paging(&self) -> bool {
+        self.paging.load(Ordering::Acquire)
+    }
+
+    /// The paging engine has an address of it.
+    pub(crate) fn set_paging(&self) {
+        self.paging.store(true, Ordering::Release);
+    }
+
+    /// The GPU of an adapter may have signalled it: waits end, and the native fence's adapters hear of it. How many
+    /// waiters were let go.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    fn looked_at(self: &Arc<Self>, kernel: &Machine) -> usize {
+        let ended = self.release_reached(kernel);
+        let value = self.value();
+        if self.told.swap(value, Ordering::SeqCst) != value
+            && let Some(native) = self.native(kernel)
+        {
+            native.twin_signaled(kernel);
+        }
+        ended
+    }
+
+    /// As [`looked_at`](Self::looked_at), if anything may follow from it: a wait is under way, here or on another
+    /// adapter, or the value has 32 bits and must be followed.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    fn looked_at_if_awaited(self: &Arc<Self>, kernel: &Machine) -> usize {
+        let awaited = self.waiters.least().is_some() || self.cross_adapter || self.value.is_narrow();
+        if awaited { self.looked_at(kernel) } else { 0 }
+    }
+
+    /// The value now.
+    pub(crate) fn value(&self) -> u64 {
+        self.value.load()
+    }
+
+    /// Whether a signal of `value` is allowed: not too far from the last one where values have 32 bits.
+    pub(crate) fn takes_signal(&self, value: u64) -> bool {
+        self.value.takes_signal(value)
+    }
+
+    /// Whether a wait for `value` is allowed, as above.
+    pub(crate) fn takes_wait(&self, value: u64) -> bool {
+        self.value.takes_wait(value)
+    }
+
+    /// The page that holds it, at its start.
+    pub(crate) fn frame(&self) -> u64 {
+        self.page().frame()
+    }
+
+    /// Kernel address of the value.
+    pub(crate) fn address(&self) -> usize {
+        self.value.address()
+    }
+
+    pub(crate) fn waiters(&self) -> &Waiters {
+        &self.waiters
+    }
+
+    /// Stores a value and ends waits.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn signal(self: &Arc<Self>, kernel: &Machine, value: u64) {
+        if self.event_first {
+            self.waiters.set_events(kernel, value);
+        }
+        self.value.store(value);
+        self.rescan(kernel);
+        self.told.store(value, Ordering::SeqCst);
+        if let Some(native) = self.native(kernel) {
+            native.twin_signaled(kernel);
+        }
+    }
+
+    /// Ends waits whose value is reached.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn rescan(&self, kernel: &Machine) {
+        self.release_reached(kernel);
+    }
+
+    fn release_reached(&self, kernel: &Machine) -> usize {
+        let value = self.value();
+        self.waiters.release(kernel, |wanted| wanted <= value)
+    }
+}
+
+/// What a monitored fence is to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Request {
+    pub(crate) initial: u64,
+    pub(crate) behaviour: Behaviour,
+}
+
+/// How the CPU sees a value: write-back where devices are coherent with it, uncached elsewhere.
+fn cache_type(adapter: &Miniport) -> CacheType {
+    if adapter.personality().io_coherent { CacheType::Cached } else { CacheType::NonCached }
+}
+
+/// What user mode may do with a value: read it, and what the GPU may do where the GPU uses the CPU's address.
+///
+/// Source: article context-monitoring, table of what creation returns: adapters with IoMmu "should use this address for
+/// GPU access", which "is mapped as read-write in this case", and not the GPU virtual address. Chosen: that one is 0
+/// then.
+fn user_rights(adapter: &Miniport, behaviour: Behaviour) -> Rights {
+    let gpu_stores = adapter.known_caps().is_io_mmu() && behaviour.lets_gpu_signal();
+    if gpu_stores { Rights::ReadWrite } else { Rights::Read }
+}
+
+/// A monitored fence in a process.
+#[derive(Debug)]
+pub(crate) struct MonitoredFence {
+    device: Arc<Device>,
+    state: Arc<FenceState>,
+    view: View,
+    behaviour: Behaviour,
+    /// What the NT handle that it was opened by allows.
+    access: u32,
+    /// Waits on the CPU that were made by this handle.
+    waits: Lock<Vec<Weak<Wait>>>,
+    destroyed: AtomicBool,
+}
+
+impl MonitoredFence {
+    /// Makes a fence.
+    ///
+    /// # Errors
+    /// STATUS_NO_MEMORY.
+    pub(crate) fn create(device: &Arc<Device>, request: Request) -> Result<Arc<Self>, NTSTATUS> {
+        let manager = VidMm::of(device.adapter()).manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
+        let page = manager.pool.allocate_alone().ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        let state = FenceState::new(device.adapter(), page, request.initial, request.behaviour);
+        Self::open(device, &state, FULL_ACCESS, request.behaviour)
+    }
+
+    /// Shows an existing fence to a process, as an NT handle allows.
+    ///
+    /// # Errors
+    /// STATUS_NO_MEMORY.
+    pub(crate) fn open(
+        device: &Arc<Device>,
+        state: &Arc<FenceState>,
+        access: u32,
+        behaviour: Behaviour,
+    ) -> Result<Arc<Self>, NTSTATUS> {
+        let behaviour = behaviour.hidden_from_gpu(state.hidden);
+        let wanted = Wanted { size: PAGE, alignment: PAGE, ..Wanted::default() };
+        let (object, index) = state.page().object();
+        let (cache, rights) = (cache_type(device.adapter()), user_rights(device.adapter(), behaviour));
+        let user = ForUser { page: (object.clone(), index), cache, rights };
+        let protection = behaviour.gpu_protection().filter(|_| !device.adapter().known_caps().is_io_mmu());
+        let gpu = protection.map(|protection| {
+            let content = state.page().content(protection);
+            ForGpu { content, wanted: &wanted, native_fence: false }
+        });
+        let view = View::show(device.process(), Some(user), gpu)?;
+        state.enter(device.adapter());
+        state.open.fetch_add(1, Ordering::AcqRel);
+        let fence = Arc::new(Self {
+            device: device.clone(),
+            state: state.clone(),
+            view,
+            behaviour,
+            access,
+            waits: Lock::new(Rank::Registry, Vec::new()),
+            destroyed: AtomicBool::new(false),
+        });
+        device.add_monitored_fence(&fence);
+        Ok(fence)
+    }
+
+    /// Its device is lost: it is signalled to the largest value, unless whoever made it said not to.
+    ///
+    /// Source: `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::NoSignalMaxValueOnTdr`. Chosen: for every error state of the
+    /// device, not for resets alone.
+    pub(crate) fn device_lost(&self, kernel: &Machine) {
+        if self.behaviour.ends_with_device() && !self.destroyed.load(Ordering::Acquire) {
+            self.state.signal(kernel, u64::MAX);
+        }
+    }
+
+    /// What the NT handle that it was opened by allows.
+    pub(crate) fn access(&self) -> u32 {
+        self.access
+    }
+
+    /// Whether that is this right, too, and its flags do not speak against it.
+    pub(crate) fn allows(&self, right: u32) -> bool {
+        self.access & right == right && self.behaviour.allows(right)
+    }
+
+    /// Whether commands on the GPU may have signalled it by this handle's address.
+    fn may_be_signaled_by_gpu(&self) -> bool {
+        self.behaviour.lets_gpu_signal() && !self.destroyed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    pub(crate) fn state(&self) -> &Arc<FenceState> {
+        &self.state
+    }
+
+    /// Whether it was made to be shared.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.behaviour.is_shared()
+    }
+
+    /// Where it is seen.
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// A wait on the CPU was made by this handle.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn add_cpu_wait(&self, wait: &Arc<Wait>) {
+        {
+            let mut waits = self.waits.lock();
+            make_room(&mut waits);
+            waits.push(Arc::downgrade(wait));
+        }
+        if self.destroyed.load(Ordering::Acquire) {
+            self.let_waiters_go();
+        }
+    }
+
+    /// The waits of this handle wait for it no more.
+    fn let_waiters_go(&self) {
+        if self.behaviour.waiters_stay() {
+            return;
+        }
+        let waits = std::mem::take(&mut *self.waits.lock());
+        for wait in waits.iter().filter_map(Weak::upgrade) {
+            self.state.waiters.release_wait(self.device.adapter().kernel(), &wait);
+        }
+    }
+
+    /// The handle is gone. A second call does nothing.
+    ///
+    /// Source: `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::UnwaitCpuWaitersOnlyOnDestroy`: by default CPU waiters are released
+    /// when "a local sync object is destroyed", though others have the fence open. Chosen: those that waited by this
+    /// handle; queues that wait on a GPU go on waiting until the last handle is gone.
+    pub(crate) fn destroy(&self) {
+        if !self.destroyed.swap(true, Ordering::AcqRel) {
+            self.view.remove(self.device.process());
+            self.let_waiters_go();
+            // Whoever still waits for it waits in vain.
+            if self.state.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+                self.state.waiters.release(self.device.adapter().kernel(), |_| true);
+            }
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The port: the way into one driver, and what every layer above needs of the machine and of Windows.
+
+pub(crate) mod alive;
+pub(crate) mod calibration;
+pub(crate) mod callback;
+pub(crate) mod caps;
+pub mod compute;
+pub(crate) mod counters;
+pub(crate) mod ddi;
+pub mod driver;
+pub(crate) mod edu;
+pub(crate) mod extensions;
+pub mod features;
+pub mod handle;
+pub mod miniport;
+pub(crate) mod nodes;
+pub mod pci;
+pub mod personality;
+pub(crate) mod place;
+pub(crate) mod poison;
+pub(crate) mod power;
+pub(crate) mod query;
+pub(crate) mod raw;
+pub mod rules;
+pub(crate) mod section;
+pub(crate) mod segments;
+pub(crate) mod shared;
+pub mod statuses;
+pub mod sync;
+pub(crate) mod tdr;
+pub mod transcript;
+pub(crate) mod usage;
+pub(crate) mod worker;
