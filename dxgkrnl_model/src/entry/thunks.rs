@@ -18,6 +18,7 @@ mod device;
 mod doorbell;
 mod fence;
 mod memory;
+mod offers;
 mod priority;
 mod query;
 mod queue;
@@ -231,13 +232,14 @@ pub(crate) fn enter(machine: &Machine, name: &'static str, body: impl FnOnce(&Ca
 }
 
 /// Every table, implementations first.
-fn tables() -> [&'static [ShimEntry]; 13] {
+fn tables() -> [&'static [ShimEntry]; 14] {
     [
         adapter::THUNKS,
         device::THUNKS,
         doorbell::THUNKS,
         fence::THUNKS,
         memory::THUNKS,
+        offers::THUNKS,
         priority::THUNKS,
         queue::THUNKS,
         wait::THUNKS,

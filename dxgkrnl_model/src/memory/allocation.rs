@@ -45,6 +45,18 @@ pub(crate) struct Placement {
     pub(crate) has_content: bool,
 }
 
+/// Whether user mode has offered an allocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Offered {
+    /// It is in use.
+    #[default]
+    No,
+    /// Its content may go.
+    Yes,
+    /// Its content is gone.
+    Discarded,
+}
+
 /// An allocation, once per adapter.
 #[derive(Debug)]
 pub(crate) struct Allocation {
@@ -68,6 +80,9 @@ pub(crate) struct Allocation {
     pub(crate) resource: Option<Arc<Resource>>,
     /// Private data as the driver left it, for whoever opens the resource.
     pub(crate) private: Vec<u8>,
+    /// As the driver gave it, or a client has set it.
+    pub(crate) priority: AtomicU32,
+    pub(crate) offered: Lock<Offered>,
     /// Open handles and other users: the driver is told to destroy it when the last is gone.
     pub(crate) users: AtomicU32,
 }
@@ -124,6 +139,21 @@ impl Allocation {
 
     pub(crate) fn adapter(&self) -> &Arc<Miniport> {
         &self.adapter
+    }
+
+    /// User mode does not need its content for now. `is_short`: memory is, and the content of one that is nowhere
+    /// resident goes.
+    pub(crate) fn offer(&self, is_short: bool) {
+        let is_free = is_short && self.placement.lock().references == 0;
+        let mut offered = self.offered.lock();
+        if *offered == Offered::No {
+            *offered = if is_free { Offered::Discarded } else { Offered::Yes };
+        }
+    }
+
+    /// User mode needs it again. Returns whether its content is gone.
+    pub(crate) fn reclaim(&self) -> bool {
+        std::mem::take(&mut *self.offered.lock()) == Offered::Discarded
     }
 
     /// A user less: the last one destroys it.

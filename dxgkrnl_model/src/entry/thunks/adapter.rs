@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use wddm_abi::{
-    D3DKMT_ADAPTERINFO, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3, D3DKMT_ESCAPE,
-    D3DKMT_ESCAPETYPE, D3DKMT_ISFEATUREENABLED, D3DKMT_OPENADAPTERFROMDEVICENAME, D3DKMT_OPENADAPTERFROMLUID,
-    D3DKMT_QUERYADAPTERINFO, D3DKMT_TDRDBGCTRL_ESCAPE, D3DKMT_TDRDBGCTRLTYPE, DXGKARG_ESCAPE, LUID, NTSTATUS, Plain,
-    ntstatus,
+    D3DKMT_ADAPTERINFO, D3DKMT_CLOSEADAPTER, D3DKMT_ENUMADAPTERS, D3DKMT_ENUMADAPTERS2, D3DKMT_ENUMADAPTERS3,
+    D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_ISFEATUREENABLED, D3DKMT_OPENADAPTERFROMDEVICENAME,
+    D3DKMT_OPENADAPTERFROMLUID, D3DKMT_QUERYADAPTERINFO, D3DKMT_QUERYCLOCKCALIBRATION, D3DKMT_TDRDBGCTRL_ESCAPE,
+    D3DKMT_TDRDBGCTRLTYPE, DXGK_GPUCLOCKDATA, DXGKARG_ESCAPE, LUID, NTSTATUS, Plain, ntstatus,
 };
 
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
 use crate::objects::process::{ProcessAdapter, UserObject};
+use crate::port::calibration;
 use crate::port::ddi::{self, call_ddi};
 use crate::port::features::Features;
 use crate::port::handle::HandleType;
 use crate::port::miniport::Miniport;
+use crate::port::place::Place;
 use crate::port::query::Buffer;
 use crate::port::rules::paging::ESCAPE_STATUS;
 use crate::port::tdr::Tdr;
@@ -41,6 +43,24 @@ pub(super) fn number(luid: LUID) -> u64 {
 /// which run on Windows (34 on Windows 11, 32 before).
 const ROOM: u32 = 34;
 
+/// Started adapters, compute-only ones if they are wanted.
+fn started(call: &Call, compute_only: impl Fn(&Miniport) -> bool) -> Vec<Arc<Miniport>> {
+    let mut adapters = call.shared.adapters();
+    adapters
+        .retain(|adapter| adapter.is_started() && (!adapter.known_caps().is_compute_only() || compute_only(adapter)));
+    adapters
+}
+
+/// Opens an adapter for an enumeration.
+fn open(call: &Call, adapter: &Arc<Miniport>) -> Result<D3DKMT_ADAPTERINFO, NTSTATUS> {
+    let part = call.process.open(adapter)?;
+    let mut info = D3DKMT_ADAPTERINFO::zeroed();
+    info.hAdapter = call.insert(UserObject::Adapter(part))?;
+    info.AdapterLuid = adapter.luid();
+    info.NumOfSources = adapter.known_caps().sources;
+    Ok(info)
+}
+
 /// Opens every started adapter, compute-only ones if they are wanted. No adapter here only displays. Returns how many;
 /// [`ROOM`] without an array.
 fn enumerate(
@@ -49,9 +69,7 @@ fn enumerate(
     array: *mut D3DKMT_ADAPTERINFO,
     compute_only: impl Fn(&Miniport) -> bool,
 ) -> Result<u32, NTSTATUS> {
-    let mut adapters = call.shared.adapters();
-    adapters
-        .retain(|adapter| adapter.is_started() && (!adapter.known_caps().is_compute_only() || compute_only(adapter)));
+    let adapters = started(call, compute_only);
     let count = u32::try_from(adapters.len()).unwrap_or(u32::MAX);
     if array.is_null() {
         return Ok(ROOM);
@@ -60,11 +78,7 @@ fn enumerate(
         return Err(ntstatus::STATUS_BUFFER_TOO_SMALL);
     }
     for (index, adapter) in adapters.iter().enumerate() {
-        let part = call.process.open(adapter)?;
-        let mut info = D3DKMT_ADAPTERINFO::zeroed();
-        info.hAdapter = call.insert(UserObject::Adapter(part))?;
-        info.AdapterLuid = adapter.luid();
-        info.NumOfSources = adapter.known_caps().sources;
+        let info = open(call, adapter)?;
         capture::write(array.expose_provenance() + index * size_of::<D3DKMT_ADAPTERINFO>(), &info)?;
     }
     Ok(count)
@@ -92,6 +106,31 @@ thunks! {
     fn D3DKMTEnumAdapters2(call, record: D3DKMT_ENUMADAPTERS2) {
         let compute_only = |adapter: &Miniport| adapter.personality().lists_compute_only;
         record.NumAdapters = enumerate(call, record.NumAdapters, record.pAdapters, compute_only)?;
+        DONE
+    }
+
+    fn D3DKMTEnumAdapters(call, record: D3DKMT_ENUMADAPTERS) {
+        let compute_only = |adapter: &Miniport| adapter.personality().lists_compute_only;
+        let mut started = started(call, compute_only);
+        // Source: D3DKMT_ENUMADAPTERS, MAX_ENUM_ADAPTERS. Chosen: those beyond are left out.
+        started.truncate(record.Adapters.len());
+        for (adapter, info) in started.iter().zip(&mut record.Adapters) {
+            *info = open(call, adapter)?;
+        }
+        // CAST: 16 at most.
+        record.NumAdapters = started.len() as u32;
+        DONE
+    }
+
+    fn D3DKMTQueryClockCalibration(call, record: D3DKMT_QUERYCLOCKCALIBRATION) {
+        let part = adapter(call, record.hAdapter)?;
+        let caps = part.adapter().known_caps();
+        let place = Place { node: record.NodeOrdinal, engine: record.PhysicalAdapterIndex };
+        let node = (0..).zip(&caps.nodes).find(|(_, info)| info.place == place).map(|(ordinal, _)| ordinal);
+        let pair = calibration::of_node(part.adapter(), node.ok_or(INVALID)?).ok_or(ntstatus::STATUS_NOT_SUPPORTED)?;
+        let mut clock = DXGK_GPUCLOCKDATA::zeroed();
+        (clock.GpuFrequency, clock.GpuClockCounter, clock.CpuClockCounter) = (pair.frequency, pair.gpu, pair.cpu);
+        record.ClockData = clock;
         DONE
     }
 

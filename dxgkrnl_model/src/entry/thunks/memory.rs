@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use wddm_abi::{
-    D3DDDI_ALLOCATIONINFO2, D3DDDI_DESTROYPAGINGQUEUE, D3DDDI_MAKERESIDENT, D3DDDI_MAPGPUVIRTUALADDRESS,
-    D3DDDI_RESERVEGPUVIRTUALADDRESS, D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE, D3DKMT_CREATEALLOCATION,
-    D3DKMT_CREATEPAGINGQUEUE, D3DKMT_CREATESTANDARDALLOCATION, D3DKMT_DESTROYALLOCATION2, D3DKMT_EVICT,
-    D3DKMT_FREEGPUVIRTUALADDRESS, D3DKMT_LOCK2, D3DKMT_STANDARDALLOCATIONTYPE, D3DKMT_UNLOCK2, NTSTATUS, Plain,
-    ntstatus,
+    D3DDDI_ALLOCATIONINFO, D3DDDI_ALLOCATIONINFO2, D3DDDI_DESTROYPAGINGQUEUE, D3DDDI_MAKERESIDENT,
+    D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_RESERVEGPUVIRTUALADDRESS, D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE,
+    D3DKMT_CREATEALLOCATION, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_CREATESTANDARDALLOCATION, D3DKMT_DESTROYALLOCATION,
+    D3DKMT_DESTROYALLOCATION2, D3DKMT_EVICT, D3DKMT_FREEGPUVIRTUALADDRESS, D3DKMT_LOCK2, D3DKMT_STANDARDALLOCATIONTYPE,
+    D3DKMT_UNLOCK2, NTSTATUS, Plain, ntstatus,
 };
 
 use super::device::{device, private};
@@ -31,7 +31,7 @@ const LIMIT: u32 = 10_240;
 const MOST_MADE: u32 = 1024;
 
 /// Allocations of a device by handle.
-fn allocations(
+pub(super) fn allocations(
     call: &Call,
     device: &Arc<Device>,
     list: *const u32,
@@ -92,40 +92,24 @@ thunks! {
     }
 
     fn D3DKMTCreateAllocation2(call, record: D3DKMT_CREATEALLOCATION) {
-        create(call, record)
+        create(call, record, size_of::<D3DDDI_ALLOCATIONINFO2>())
+    }
+
+    fn D3DKMTCreateAllocation(call, record: D3DKMT_CREATEALLOCATION) {
+        create(call, record, size_of::<D3DDDI_ALLOCATIONINFO>())
     }
 
     fn D3DKMTDestroyAllocation2(call, record: D3DKMT_DESTROYALLOCATION2) {
-        let device = call.process.device(record.hDevice).ok_or(INVALID)?;
         if record.Flags.Reserved() != 0 {
             return Err(INVALID);
         }
-        call.uses_device(&device)?;
-        let handles = if record.hResource != 0 {
-            let resource = call.process.resource(record.hResource).ok_or(INVALID)?;
-            if record.AllocationCount != 0 || !Arc::ptr_eq(resource.device(), &device) {
-                return Err(INVALID);
-            }
-            resource.children().to_vec()
-        } else if record.AllocationCount == 0 {
-            // Nothing to destroy. Source: Wine's tests of D3DKMT, which run on Windows; Microsoft's dxgkrnl for Linux
-            // refuses it.
-            return DONE;
-        } else {
-            let opens = allocations(call, &device, record.phAllocationList, record.AllocationCount)?;
-            opens.iter().map(|open| open.handle()).collect()
-        };
-        if record.hResource != 0
-            && let Some(UserObject::Resource(resource)) = call.process.remove(record.hResource, HandleType::Resource)
-        {
-            resource.destroy();
-        }
-        for handle in handles {
-            if let Some(UserObject::Allocation(open)) = call.process.remove(handle, HandleType::Allocation) {
-                open.destroy();
-            }
-        }
-        DONE
+        let list = (record.phAllocationList, record.AllocationCount);
+        destroy(call, (record.hDevice, record.hResource), list)
+    }
+
+    fn D3DKMTDestroyAllocation(call, record: D3DKMT_DESTROYALLOCATION) {
+        let list = (record.phAllocationList, record.AllocationCount);
+        destroy(call, (record.hDevice, record.hResource), list)
     }
 
     fn D3DKMTMakeResident(call, record: D3DDDI_MAKERESIDENT) {
@@ -301,7 +285,40 @@ pub(super) const MOST_PAGES: u64 = 1 << 22;
 /// zeroing, protection by not being protected.
 const KNOWN_FLAGS: u32 = 0x1 | 0x2 | 0x4 | 0x40 | 0x80 | 0x100 | 0x200 | 0x4000 | 0x4_0000 | 0x40_0000;
 
-fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
+/// Destroys the allocations of a resource, or those of a list.
+fn destroy(call: &Call, (device, resource): (u32, u32), (list, count): (*const u32, u32)) -> Outcome {
+    let device = call.process.device(device).ok_or(INVALID)?;
+    call.uses_device(&device)?;
+    let handles = if resource != 0 {
+        let owner = call.process.resource(resource).ok_or(INVALID)?;
+        if count != 0 || !Arc::ptr_eq(owner.device(), &device) {
+            return Err(INVALID);
+        }
+        owner.children().to_vec()
+    } else if count == 0 {
+        // Nothing to destroy. Source: Wine's tests of D3DKMT, which run on Windows; Microsoft's dxgkrnl for Linux
+        // refuses it.
+        return DONE;
+    } else {
+        let opens = allocations(call, &device, list, count)?;
+        opens.iter().map(|open| open.handle()).collect()
+    };
+    if resource != 0
+        && let Some(UserObject::Resource(gone)) = call.process.remove(resource, HandleType::Resource)
+    {
+        gone.destroy();
+    }
+    for handle in handles {
+        if let Some(UserObject::Allocation(open)) = call.process.remove(handle, HandleType::Allocation) {
+            open.destroy();
+        }
+    }
+    DONE
+}
+
+/// Makes allocations, each of which has a record of `stride` bytes: D3DDDI_ALLOCATIONINFO, or D3DDDI_ALLOCATIONINFO2,
+/// which begins with the same members.
+fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION, stride: usize) -> Outcome {
     let device = device(call, record.hDevice)?;
     let flags = record.Flags;
     if flags.Reserved() != 0 || record.NumAllocations == 0 || record.NumAllocations > MOST_MADE {
@@ -321,8 +338,12 @@ fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
     if (flags.CreateShared() && !(flags.CreateResource() && flags.NtSecuritySharing())) || record.hResource != 0 {
         return Err(INVALID);
     }
-    let infos: Vec<D3DDDI_ALLOCATIONINFO2> = capture::array(record.pAllocationInfo2(), record.NumAllocations)?;
-    if infos.iter().any(|info| !info.pSystemMem().is_null()) {
+    let start = record.pAllocationInfo2().expose_provenance();
+    // CAST: at most MOST_MADE.
+    let at = |index: usize| start + index * stride;
+    let infos = (0..record.NumAllocations as usize).map(|index| capture::read::<D3DDDI_ALLOCATIONINFO>(at(index)));
+    let infos = infos.collect::<Result<Vec<_>, _>>()?;
+    if infos.iter().any(|info| !info.pSystemMem.is_null()) {
         return Err(ntstatus::STATUS_NOT_SUPPORTED);
     }
     let privates =
@@ -339,8 +360,7 @@ fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
     for ((index, mut info), handle) in infos.into_iter().enumerate().zip(&created.allocations) {
         info.hAllocation = *handle;
         capture::store(info.pPrivateDriverData.expose_provenance(), &request.allocations[index])?;
-        let at = record.pAllocationInfo2().expose_provenance() + index * size_of_val(&info);
-        capture::store(at, info.as_bytes())?;
+        capture::store(at(index), info.as_bytes())?;
     }
     record.hResource = created.resource;
     // Global handles are not made here. Source: Wine's tests: whatever was in the member is gone.
@@ -357,7 +377,7 @@ fn create_standard(call: &Call, device: &Arc<Device>, record: &mut D3DKMT_CREATE
         return Err(ntstatus::STATUS_NOT_SUPPORTED);
     }
     let at = record.pAllocationInfo2().expose_provenance();
-    let mut info: D3DDDI_ALLOCATIONINFO2 = capture::read(at)?;
+    let mut info: D3DDDI_ALLOCATIONINFO = capture::read(at)?;
     // CAST: D3DKMT_SIZE_T has 64 bits here.
     info.hAllocation = standard::create(&call.process, device, wanted.ExistingHeapData().Size as u64)?;
     call.makes(info.hAllocation);

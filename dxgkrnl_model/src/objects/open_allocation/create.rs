@@ -10,7 +10,9 @@ use wddm_abi::{
 };
 
 use super::{OpenAllocation, OpenResource};
-use crate::memory::allocation::{Allocation, Place, Placement, Resource, destroy_in_driver, preferred_segments};
+use crate::memory::allocation::{
+    Allocation, Offered, Place, Placement, Resource, destroy_in_driver, preferred_segments,
+};
 use crate::memory::va::PAGE;
 use crate::objects::device::{Device, judge_creation};
 use crate::objects::process::{ProcessInner, UserObject};
@@ -192,6 +194,8 @@ fn accept(
     Ok(Arc::new(Allocation {
         adapter: adapter.clone(),
         driver: DriverHandle::new(info.hAllocation),
+        priority: AtomicU32::new(info.AllocationPriority),
+        offered: Lock::new(Rank::Log, Offered::default()),
         is_standard: false,
         size,
         alignment: info.Alignment().into(),

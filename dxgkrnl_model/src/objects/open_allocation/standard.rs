@@ -14,13 +14,15 @@ use nt_model::{CacheType, PageKind, PageTraits};
 use wddm_abi::{D3DKMT_HANDLE, NTSTATUS, ntstatus};
 
 use super::OpenAllocation;
-use crate::memory::allocation::{Allocation, Place, Placement};
+use crate::memory::allocation::{Allocation, Offered, Place, Placement};
 use crate::memory::va::PAGE;
 use crate::objects::device::Device;
 use crate::objects::process::{ProcessInner, UserObject};
 use crate::port::handle::DriverHandle;
 use crate::port::sync::{Lock, Rank};
 
+/// `D3DDDI_ALLOCATIONPRIORITY_NORMAL`.
+const NORMAL: u32 = 0x7800_0000;
 /// Most bytes of one.
 const MOST_BYTES: u64 = 1 << 30;
 
@@ -45,6 +47,8 @@ pub(crate) fn create(process: &ProcessInner, device: &Arc<Device>, size: u64) ->
     let allocation = Arc::new(Allocation {
         adapter: adapter.clone(),
         driver: DriverHandle::none(),
+        priority: AtomicU32::new(NORMAL),
+        offered: Lock::new(Rank::Log, Offered::default()),
         is_standard: true,
         size,
         alignment: 0,
