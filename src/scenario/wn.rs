@@ -5,11 +5,13 @@
 //! |---|---|
 //! | `adapters.rs` | enumeration, names, types of queries and escapes |
 //! | `objects.rs` | handles, allocations, resources, fences |
+//! | `offers.rs` | priorities, residency, offers; the first forms of functions that have a second |
 //! | `queries.rs` | what loaders ask: registry, description, versions, capabilities, sizes |
 //! | `statistics.rs` | what monitors ask: engines, segments, processes, memory |
 
 mod adapters;
 mod objects;
+mod offers;
 mod queries;
 mod statistics;
 
@@ -102,5 +104,19 @@ pub(super) const CASES: &[Scenario] = &[
         "shared fences and resources are opened by their names, which end with the last NT handle and can be given again",
         TESTS,
         objects::named,
+    ),
+    case(
+        "WN-18",
+        "priorities of allocations, whether they are resident, and what an offer costs where memory is short and where \
+         it is not",
+        "D3DKMT_SETALLOCATIONPRIORITY; D3DKMT_QUERYALLOCATIONRESIDENCY; D3DKMT_OFFERALLOCATIONS; \
+         D3DKMT_RECLAIMALLOCATIONS2",
+        offers::offered,
+    ),
+    case(
+        "WN-19",
+        "allocations and adapters by the first forms of their functions; the clocks of a node",
+        "D3DKMT_CREATEALLOCATION; D3DKMT_ENUMADAPTERS; D3DKMT_QUERYCLOCKCALIBRATION",
+        offers::first_forms,
     ),
 ];

@@ -320,6 +320,9 @@ macro_rules! table_of {
 }
 
 table_of! {
+    D3DKMTEnumAdapters, D3DKMTQueryClockCalibration, D3DKMTCreateAllocation, D3DKMTDestroyAllocation,
+    D3DKMTSetAllocationPriority, D3DKMTGetAllocationPriority, D3DKMTQueryAllocationResidency, D3DKMTOfferAllocations,
+    D3DKMTReclaimAllocations, D3DKMTReclaimAllocations2, D3DKMTInvalidateCache,
     D3DKMTEnumAdapters2, D3DKMTEnumAdapters3, D3DKMTOpenAdapterFromLuid, D3DKMTOpenAdapterFromDeviceName,
     D3DKMTCloseAdapter, D3DKMTQueryAdapterInfo,
     D3DKMTIsFeatureEnabled, D3DKMTEscape, D3DKMTQueryStatistics, D3DKMTQueryVideoMemoryInfo,

@@ -22,14 +22,14 @@ const RUNTIME: [u8; 12] = *b"runtime data";
 const PRIVATE: usize = size_of::<AllocationData>();
 
 /// A resource: its handle, its allocations' handles, and what came back in `hGlobalShare`.
-struct Made {
-    resource: D3DKMT_HANDLE,
-    allocations: [D3DKMT_HANDLE; 2],
+pub(super) struct Made {
+    pub(super) resource: D3DKMT_HANDLE,
+    pub(super) allocations: [D3DKMT_HANDLE; 2],
     global: D3DKMT_HANDLE,
 }
 
 /// Makes a resource of two allocations; `change` has the last word on the record.
-fn resource(
+pub(super) fn resource(
     raw: &Raw,
     device: D3DKMT_HANDLE,
     change: impl FnOnce(&mut D3DKMT_CREATEALLOCATION),
