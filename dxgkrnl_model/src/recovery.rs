@@ -47,7 +47,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use nt_model::sched::Ticks;
 use wddm_abi::DXGK_SCHEDULING_LOG_CONTEXT_STATE;
 
-pub(crate) use self::come_off::{await_suspension, await_suspensions, take_packets_off};
+pub(crate) use self::come_off::{await_suspension, await_suspensions, preempt, take_packets_off};
 use self::hw_engine::Late;
 use self::steps::Reason;
 use crate::adapter::Adapter;
@@ -476,6 +476,14 @@ pub(crate) fn force(adapter: &Arc<Adapter>, node: Option<u32>) {
         Some(node) => reset_wanted(adapter, node, Reason::ForcedEngine),
         None => adapter::run(adapter, Reason::Forced),
     });
+}
+
+/// Resets a node's engine although it may have nothing to do, as behind a page fault of work that nobody can tell.
+/// Returns when it is over.
+///
+/// IRQL: PASSIVE_LEVEL; not on the worker.
+pub(crate) fn force_anyway(adapter: &Arc<Adapter>, node: u32) {
+    come_off::on_worker(adapter, move |adapter| reset_wanted(adapter, node, Reason::UnknownFault));
 }
 
 /// Stops at a gate, where there is one.
