@@ -10,6 +10,7 @@ use wddm_abi::{
 };
 
 use crate::adapter::Adapter;
+use crate::adapter::caps::Caps;
 use crate::ddi::{self, call_ddi};
 use crate::device::{Device, DeviceState, judge_creation};
 use crate::handle::{KernelHandle, KernelObject};
@@ -20,7 +21,9 @@ use crate::personality::StrayRoot;
 use crate::poison;
 use crate::priority::Priority;
 use crate::process::judge_destroy;
-use crate::rules::paging::{CANCEL_STATUS, CONTEXT_COMPANION, CONTEXT_INFO, CONTEXT_OUTPUT, OBJECT_HANDLE};
+use crate::rules::paging::{
+    CANCEL_STATUS, CONTEXT_COMPANION, CONTEXT_INFO, CONTEXT_OUTPUT, CONTEXT_SEGMENT, OBJECT_HANDLE,
+};
 use crate::sync::{Lock, Rank};
 use crate::vidsch::command::Commands;
 
@@ -33,6 +36,7 @@ pub(crate) struct Context {
     driver: AtomicUsize,
     private_size: u32,
     companion_node: u32,
+    has_segment: bool,
     /// Whether it is another context's companion, in the space of companions.
     is_companion: bool,
     /// As clients have set it.
@@ -99,6 +103,7 @@ impl Context {
             driver: AtomicUsize::new(made.driver),
             private_size: made.private_size,
             companion_node: made.companion_node,
+            has_segment: made.has_segment,
             is_companion,
             priority: Lock::new(Rank::Log, Priority::default()),
             commands: Commands::new(),
@@ -152,6 +157,11 @@ impl Context {
 
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// Returns whether it names a segment for DMA buffers, or need not.
+    pub(crate) fn has_segment(&self) -> bool {
+        self.has_segment
     }
 
     /// Its node.
@@ -272,6 +282,8 @@ pub(crate) struct Made {
     pub(crate) private_size: u32,
     /// `PagingCompanionNodeId`.
     pub(crate) companion_node: u32,
+    /// It names a segment for DMA buffers, or need not.
+    pub(crate) has_segment: bool,
 }
 
 /// Calls `DxgkDdiCreateContext`: for packet contexts, and with `HwQueueSupported` for hardware contexts. `place`: node
@@ -290,12 +302,13 @@ pub(crate) fn create_in_driver(
     mut flags: DXGK_CREATECONTEXTFLAGS,
 ) -> Result<Made, NTSTATUS> {
     let adapter = device.adapter();
-    flags.set_VirtualAddressing(true);
+    let caps = adapter.known_caps();
+    flags.set_VirtualAddressing(caps.is_gpu_mmu() || caps.is_io_mmu());
     let mut arguments = DXGKARG_CREATECONTEXT::zeroed();
     arguments.hContext = handle.raw();
     // ContextInfo is an output as a whole: the poison shows which members the driver did not write.
     arguments.ContextInfo.as_bytes_mut().fill(poison::BYTE);
-    let at = adapter.known_caps().place(place.0);
+    let at = caps.place(place.0);
     (arguments.NodeOrdinal, arguments.EngineAffinity) =
         (at.node, adapter.personality().affinity.of(place.1, at.engine));
     adapter.note_affinity(arguments.EngineAffinity);
@@ -316,7 +329,8 @@ pub(crate) fn create_in_driver(
     });
     let info = judge_info(adapter, &arguments);
     let (private_size, companion_node) = (info.DmaBufferPrivateDataSize, info.PagingCompanionNodeId);
-    Ok(Made { driver: made.expose_provenance(), private_size, companion_node })
+    let has_segment = info.DmaBufferSegmentSet != 0 || !wants_segment(&caps);
+    Ok(Made { driver: made.expose_provenance(), private_size, companion_node, has_segment })
 }
 
 /// `AllocationListSize` that a GDI context has to have.
@@ -327,6 +341,11 @@ pub(crate) fn destroy_in_driver(adapter: &Adapter, driver: usize) {
     let handle = core::ptr::with_exposed_provenance_mut(driver);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyContext(handle)));
     judge_destroy(adapter, "DxgkDdiDestroyContext", status);
+}
+
+/// Returns whether the system's contexts of an adapter have to name a segment for their DMA buffers.
+fn wants_segment(caps: &Caps) -> bool {
+    caps.is_gpu_mmu() && !caps.is_compute_only()
 }
 
 /// Judges what the driver says of a context. Returns that, with zero in the members that the driver did not write.
@@ -343,6 +362,9 @@ fn judge_info(adapter: &Adapter, arguments: &DXGKARG_CREATECONTEXT) -> DXGK_CONT
     let is_aperture = |bit: u32| caps.segment(bit + 1).is_some_and(crate::adapter::caps::Segment::is_aperture);
     let fine = (0..32).filter(|bit| set & (1 << bit) != 0).all(is_aperture);
     adapter.rules().check(&CONTEXT_INFO, fine, || format!("DmaBufferSegmentSet is {set:#x}"));
+    if arguments.Flags.SystemContext() && wants_segment(&caps) {
+        adapter.rules().check(&CONTEXT_SEGMENT, set != 0, || "DmaBufferSegmentSet is 0".to_owned());
+    }
     let companion = info.PagingCompanionNodeId;
     let takes_packets = caps.node(companion).is_some_and(|node| !node.is_hardware_scheduled());
     // An adapter without GPU page tables has no entries that a companion context would write.

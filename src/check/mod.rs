@@ -165,7 +165,8 @@ pub fn check(name: &str, bytes: Vec<u8>, terms: &Terms<'_>, say: &dyn Fn(&str)) 
     let never_called: Vec<_> = seen.slots.iter().copied().filter(|slot| !is_called(slot)).collect();
     let errors = violations.iter().filter(|violation| violation.rule.severity == Severity::Error);
     let broken: Vec<_> = errors.map(|violation| violation.rule.name).collect();
-    let (outcome, unjudged) = outcome::judge(&broken, seen.refused, &seen.gaps, &seen.reached, &seen.lacks, terms.demanded);
+    let (outcome, unjudged) =
+        outcome::judge(&broken, seen.refused, &seen.gaps, &seen.reached, &seen.lacks, terms.demanded);
     let (reached, registered, steps) = (seen.reached.clone(), seen.slots.len(), seen.steps.clone());
     Ok(Checked { outcome, unjudged, reached, never_called, registered, missing, rules, steps })
 }

@@ -14,6 +14,7 @@ use crate::interface::InterfaceTable;
 use crate::personality::PhysicalAdapterCaps;
 use crate::power;
 use crate::rules::caps::CAPS_CHILDREN;
+use crate::rules::paging::CONTEXT_SEGMENT;
 use crate::rules::queue::POWER_COMPONENT;
 use crate::rules::start::{ADD_CONTEXT, QAI_EXPECTED, QAI_PRIVATE, QAI_REQUIRED, START_STATUS};
 use crate::transcript::{Need, Step};
@@ -369,9 +370,12 @@ impl Adapter {
         self.interrupts.set_nodes(caps.nodes.len());
         self.scheduler.start(self, &caps);
         self.power.start(self, &caps);
-        self.memory
-            .start(self, &caps)
-            .map_err(|status| StartError::Driver { step: "the system paging process".into(), status })
+        let step = if caps.is_gpu_mmu() { "the system paging process" } else { "the system device" };
+        self.memory.start(self, &caps).map_err(|status| StartError::Driver { step: step.into(), status })?;
+        match self.scheduler.system_context().is_none_or(|context| context.has_segment()) {
+            true => Ok(()),
+            false => Err(StartError::Refused { rule: &CONTEXT_SEGMENT }),
+        }
     }
 }
 

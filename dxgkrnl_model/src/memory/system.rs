@@ -3,7 +3,8 @@
 //! Source: article system-paging-process.
 //!
 //! Chosen: the order is process, device, page tables (all that cover 1 GB, by the CPU), paging buffers, context, root
-//! table of the context.
+//! table of the context. A display adapter without GPU virtual addresses has process (where the driver knows processes),
+//! device and context alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,14 +25,14 @@ use crate::process::ProcessAdapter;
 /// Paging buffers of an adapter.
 const BUFFERS: usize = 4;
 
-/// Makes everything. `None`: the adapter has no GPU virtual addresses, and no paging process.
+/// Makes everything. `None`: the adapter has no GPU virtual addresses, and no paging process with page tables.
 pub(super) fn create(
     adapter: &Arc<Adapter>,
     manager: &Arc<Manager>,
     context: &AtomicUsize,
 ) -> Result<Option<Arc<ProcessAdapter>>, NTSTATUS> {
     if manager.caps.mmu.is_none() {
-        return Ok(None);
+        return create_physical(adapter, manager).map(|()| None);
     }
     let kind = adapter.personality().system_processes;
     let another = |when| -> Result<(), NTSTATUS> {
@@ -61,6 +62,23 @@ pub(super) fn create(
         idle.destroy();
     }
     Ok(Some(process))
+}
+
+/// Makes the system's device and a context on the node that pages, for an adapter without any GPU virtual addresses.
+///
+/// Source: one author of a driver of 3.2 saw the start fail (Code 43) until DxgkDdiCreateContext succeeded, of a
+/// display adapter; of others nothing is known. Chosen: one context; the process comes first, as with page tables.
+fn create_physical(adapter: &Arc<Adapter>, manager: &Arc<Manager>) -> Result<(), NTSTATUS> {
+    if manager.caps.is_io_mmu() || manager.caps.is_compute_only() {
+        return Ok(());
+    }
+    let process = ProcessAdapter::create_system(adapter, &manager.caps)?;
+    *manager.idle.lock() = Some(process.clone());
+    let device = Device::create_system(&process)?;
+    process.add_device(&device);
+    let context = Context::create_system(&device, manager.caps.paging_node())?;
+    device.add_context(&context);
+    Ok(())
 }
 
 fn add_buffers(adapter: &Arc<Adapter>, manager: &Arc<Manager>) -> Result<(), NTSTATUS> {
@@ -97,6 +115,9 @@ pub(super) fn destroy(
     adapter.scheduler.clear_system_context();
     context.store(0, Ordering::Release);
     let idle = manager.idle.lock().take();
+    if manager.caps.mmu.is_none() {
+        return take_down(manager, idle);
+    }
     let (first, last) = match adapter.personality().system_processes {
         SystemProcesses::AnotherLast => (idle, None),
         _ => (None, idle),
