@@ -25,6 +25,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("dxgkrnl_model", &["nt_model", "wddm_abi"]),
     // The stand-in for Dxgkrnl under Wine: the published interface, and nothing of ours.
     ("wine_dxgkrnl", &["wddm_abi"]),
+    // A driver that is only judged, as a stranger's is.
+    ("rust_driver", &["wddm_abi"]),
     // Cases that know no model.
     ("portable_cases", &["gpu_wire", "umd_core", "wddm_abi"]),
     (

@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nt_model::sched::Ticks;
 use wddm_abi::DXGK_SCHEDULING_LOG_CONTEXT_STATE;
 
-pub(crate) use self::come_off::take_packets_off;
+pub(crate) use self::come_off::{preempt, take_packets_off};
 use self::hw_engine::Late;
 pub(crate) use self::idle::clear as clear_idle;
 use crate::objects::hw_context::suspension;
@@ -433,6 +433,14 @@ pub(crate) fn force(adapter: &Arc<Miniport>, node: Option<u32>) {
         Some(node) => reset_wanted(adapter, node, Reason::ForcedEngine),
         None => adapter::run(adapter, Reason::Forced),
     });
+}
+
+/// Resets a node's engine although it may have nothing to do, as behind a page fault of work that nobody can tell.
+/// Returns when it is over.
+///
+/// IRQL: PASSIVE_LEVEL; not on the worker.
+pub(crate) fn force_anyway(adapter: &Arc<Miniport>, node: u32) {
+    Worker::of(adapter).run(adapter, move |adapter| reset_wanted(adapter, node, Reason::UnknownFault));
 }
 
 /// Between two steps of the reset of an engine, on whatever thread that is: where it is the scheduler's worker, other

@@ -9,12 +9,16 @@
 //! | `outcome.rs` | what a verdict is, and what must be reached for one |
 //! | `run.rs` | what is done with the driver, on a thread that it may keep |
 //! | `exercise.rs` | processes that use an adapter without the driver's private data |
+//! | `work.rs` | work for a node that is not to be executed |
+//! | `resets.rs` | preemptions, suspensions, resets |
 //! | `services.rs` | what services of Windows are for |
 
 mod exercise;
 mod outcome;
+mod resets;
 mod run;
 mod services;
+mod work;
 
 pub use outcome::{Outcome, Reach};
 
@@ -161,7 +165,8 @@ pub fn check(name: &str, bytes: Vec<u8>, terms: &Terms<'_>, say: &dyn Fn(&str)) 
     let never_called: Vec<_> = seen.slots.iter().copied().filter(|slot| !is_called(slot)).collect();
     let errors = violations.iter().filter(|violation| violation.rule.severity == Severity::Error);
     let broken: Vec<_> = errors.map(|violation| violation.rule.name).collect();
-    let (outcome, unjudged) = outcome::judge(&broken, seen.refused, &seen.gaps, &seen.reached, terms.demanded);
+    let (outcome, unjudged) =
+        outcome::judge(&broken, seen.refused, &seen.gaps, &seen.reached, &seen.lacks, terms.demanded);
     let (reached, registered, steps) = (seen.reached.clone(), seen.slots.len(), seen.steps.clone());
     Ok(Checked { outcome, unjudged, reached, never_called, registered, missing, rules, steps })
 }

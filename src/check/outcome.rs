@@ -44,6 +44,10 @@ pub enum Reach {
     Submit,
     /// The driver has built paging buffers
     Paging,
+    /// The driver has answered a preemption, or acknowledged a suspension, and the work has ended behind it
+    Preemption,
+    /// The adapter was reset, and each engine where the driver resets them, and there was work behind that
+    Reset,
 }
 
 impl Reach {
@@ -55,6 +59,8 @@ impl Reach {
             Self::Allocation => "no allocation was made for a process",
             Self::Submit => "no command buffer of a process has run",
             Self::Paging => "the driver has built no paging buffer",
+            Self::Preemption => "no preemption was answered, and no suspension acknowledged",
+            Self::Reset => "no reset has gone well",
         }
     }
 }
@@ -102,12 +108,14 @@ const LACKING: &str = "NT-IMPORT";
 
 /// The verdict, and why it is none or what it leaves out, a sentence each. `broken`: the names of the rules that were
 /// broken, in the order in which they were: what follows a call at a service that the model lacks may follow from that,
-/// and is not counted. `refused`: the start was refused as Windows refuses it.
+/// and is not counted. `refused`: the start was refused as Windows refuses it. `lacks`: why something was not reached,
+/// where more is known than that.
 pub(super) fn judge(
     broken: &[&str],
     refused: bool,
     gaps: &[Gap],
     reached: &[Reach],
+    lacks: &[(Reach, String)],
     demanded: &[Reach],
 ) -> (Outcome, Vec<String>) {
     let mut unjudged: Vec<_> = gaps.iter().map(Gap::title).collect();
@@ -115,7 +123,11 @@ pub(super) fn judge(
     unjudged.extend(lacking.map(|_| "it calls a service that the model lacks".to_owned()));
     if gaps.is_empty() && !refused {
         let all = Reach::value_variants().iter().filter(|step| **step == Reach::Open || demanded.contains(step));
-        unjudged.extend(all.filter(|step| !reached.contains(step)).map(|step| step.title().to_owned()));
+        let why = |step: &Reach| match lacks.iter().find(|(lacking, _)| lacking == step) {
+            Some((_, why)) => format!("{}: {why}", step.title()),
+            None => step.title().to_owned(),
+        };
+        unjudged.extend(all.filter(|step| !reached.contains(step)).map(why));
     }
     let counted = &broken[..lacking.unwrap_or(broken.len())];
     let outcome = match !counted.is_empty() || refused && lacking.is_none() {
@@ -133,27 +145,31 @@ mod tests {
     #[test]
     fn held_needs_what_is_demanded() {
         let judged =
-            |broken: &[&str], reached: &[Reach], demanded: &[Reach]| judge(broken, false, &[], reached, demanded);
+            |broken: &[&str], reached: &[Reach], demanded: &[Reach]| judge(broken, false, &[], reached, &[], demanded);
         assert_eq!(judged(&[], &[Reach::Open], &[]), (Outcome::Held, Vec::new()));
         let (outcome, why) = judged(&[], &[], &[]);
         assert_eq!((outcome, why.len()), (Outcome::NotJudged, 1));
         let (outcome, why) = judged(&[], &[Reach::Open, Reach::Device], &[Reach::Device, Reach::Submit, Reach::Paging]);
         assert_eq!(outcome, Outcome::NotJudged);
         assert_eq!(why, [Reach::Submit.title(), Reach::Paging.title()]);
+        let lacks = [(Reach::Preemption, "none is claimed".to_owned())];
+        let (_, why) = judge(&[], false, &[], &[Reach::Open], &lacks, &[Reach::Preemption, Reach::Reset]);
+        let first = "no preemption was answered, and no suspension acknowledged: none is claimed";
+        assert_eq!(why, [first, Reach::Reset.title()]);
         // What is broken is broken, however little was reached.
         assert_eq!(judged(&["A"], &[], &[]).0, Outcome::Broken);
     }
 
     #[test]
     fn what_the_model_lacks_is_not_the_drivers_fault() {
-        let judged = |broken: &[&str], refused| judge(broken, refused, &[], &[Reach::Open], &[]).0;
+        let judged = |broken: &[&str], refused| judge(broken, refused, &[], &[Reach::Open], &[], &[]).0;
         assert_eq!(judged(&[LACKING], false), Outcome::NotJudged);
         assert_eq!(judged(&[LACKING, "A"], false), Outcome::NotJudged);
         assert_eq!(judged(&[LACKING], true), Outcome::NotJudged);
         assert_eq!(judged(&["A", LACKING], false), Outcome::Broken);
         assert_eq!(judged(&[], true), Outcome::Broken);
         let start = Gap::Start { step: "DxgkDdiStartDevice".to_owned(), status: NTSTATUS(-1) };
-        let (outcome, why) = judge(&[], false, &[start], &[], &[Reach::Submit]);
+        let (outcome, why) = judge(&[], false, &[start], &[], &[], &[Reach::Submit]);
         assert_eq!((outcome, why.len()), (Outcome::NotJudged, 1), "{why:?}");
     }
 }

@@ -3,6 +3,7 @@
 use super::Reach;
 use super::exercise::exercise;
 use super::outcome::Gap;
+use super::resets;
 use crate::dump::Moment;
 use dxgkrnl_model::adapter::{Adapter, AdapterConfig, StartError};
 use dxgkrnl_model::driver::{Driver, DriverError};
@@ -23,6 +24,8 @@ pub(super) struct Seen {
     /// Steps that the driver took or refused, in words.
     pub steps: Vec<String>,
     pub reached: Vec<Reach>,
+    /// What was not reached, and why.
+    pub lacks: Vec<(Reach, String)>,
     /// Functions that the driver has registered.
     pub slots: Vec<&'static str>,
     pub adapter: Option<Arc<Adapter>>,
@@ -126,7 +129,13 @@ fn live(run: &Run, driver: &Driver, config: AdapterConfig) -> Result<(), LoadErr
                 Ok(()) if adapter.caps().is_some_and(|caps| !caps.is_gpu_mmu()) => {
                     run.seen().gaps.push(Gap::Physical);
                 }
-                Ok(()) => exercise(run, &adapter),
+                Ok(()) => {
+                    exercise(run, &adapter);
+                    if run.seen().reached.contains(&Reach::Device) {
+                        resets::preempt(run, &adapter);
+                        resets::reset(run, &adapter);
+                    }
+                }
                 Err(error) => {
                     let mut seen = run.seen();
                     seen.steps.push(format!("the adapter does not start: {error:#}"));

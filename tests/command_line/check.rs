@@ -102,20 +102,24 @@ fn check_finds_nothing_wrong_with_the_driver() {
     assert_eq!(count("broken"), 0);
     assert!(count("held") > 60, "{} held", count("held"));
     assert_eq!((&value["outcome"], &value["unjudged"]), (&"held".into(), &serde_json::json!([])));
-    assert_eq!(value["reached"].as_array().map(Vec::len), Some(5), "{}", value["reached"]);
+    assert_eq!(value["reached"].as_array().map(Vec::len), Some(7), "{}", value["reached"]);
     let silent: Vec<_> = value["never_called"].as_array().expect("names").iter().map(Value::to_string).collect();
     let is_silent = |name: &str| silent.contains(&format!("\"{name}\""));
-    assert!(is_silent("DxgkDdiResetFromTimeout") && !is_silent("DxgkDdiStartDevice") && !is_silent("DxgkDdiUnload"));
+    assert!(is_silent("DxgkDdiRender") && !is_silent("DxgkDdiStartDevice") && !is_silent("DxgkDdiUnload"));
+    for ddi in ["PreemptCommand", "SuspendContext", "ResetEngine", "ResetHwEngine", "ResetFromTimeout"] {
+        assert!(!is_silent(&format!("DxgkDdi{ddi}")), "{ddi}");
+    }
     // On every rung, and in either form, each step is reached without anything of the driver's own.
     for setting in ["MaxRung=0", "MaxRung=1", "ComputeOnly=1"] {
-        let steps = ["--require", "device,context", "--require", "submit,paging", "--setting", setting];
+        let all = "submit,paging,preemption,reset";
+        let steps = ["--require", "device,context", "--require", all, "--setting", setting];
         let output = fencepost(&[&["check", &driver][..], &steps].concat());
         assert_eq!(output.status.code(), Some(0), "{setting}: {}", text(&output.stdout));
     }
     let output = fencepost(&["check", &driver, "--require", "everything"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(
-        text(&output.stderr).contains("open, device, context, allocation, submit, paging"),
+        text(&output.stderr).contains("open, device, context, allocation, submit, paging, preemption, reset"),
         "{}",
         text(&output.stderr)
     );

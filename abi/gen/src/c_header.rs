@@ -73,8 +73,10 @@ const EPILOGUE: &str = "
 #pragma ms_struct reset
 #endif
 
-/* displib's, which a driver's DriverEntry calls. */
+/* displib's, one of which a driver's DriverEntry calls. */
 NTSTATUS DxgkInitialize(PDRIVER_OBJECT DriverObject, PUNICODE_STRING RegistryPath, DRIVER_INITIALIZATION_DATA *Table);
+NTSTATUS DxgkInitializeDisplayOnlyDriver(PDRIVER_OBJECT DriverObject, PUNICODE_STRING RegistryPath,
+                                         KMDDOD_INITIALIZATION_DATA *Table);
 #ifdef __cplusplus
 }
 #endif

@@ -265,6 +265,39 @@ impl Os {
         }
     }
 
+    /// Has a packet node preempted, whatever it has to do, and waits for the answer. Returns whether the driver took
+    /// the request and answered it; an engine that owes the answer for too long is reset.
+    ///
+    /// Source: article gpu-preemption; DDI page DxgkDdiPreemptCommand.
+    pub fn preempt(&self, adapter: &Arc<Adapter>, node: u32) -> bool {
+        let _inside = self.kernel().enter();
+        adapter.is_started() && crate::recovery::preempt(adapter, node)
+    }
+
+    /// Resets the engine of a node as tests force it, which is nothing where a packet node has no packet with the
+    /// driver; or, with `anyway`, as behind a page fault of work that nobody can tell, which leaves an engine that only
+    /// a reset makes go on. Returns when it is over: [`Adapter::recoveries`] has the steps.
+    ///
+    /// Source: DDI page D3DKMT_TDRDBGCTRLTYPE, ENGINETDR; DXGK_PAGE_FAULT_FLAGS; article tdr-changes-in-windows-8.
+    pub fn reset_engine(&self, adapter: &Arc<Adapter>, node: u32, anyway: bool) {
+        let _inside = self.kernel().enter();
+        match (adapter.is_started(), anyway) {
+            (true, true) => crate::recovery::force_anyway(adapter, node),
+            (true, false) => crate::recovery::force(adapter, Some(node)),
+            (false, _) => {}
+        }
+    }
+
+    /// Resets the adapter as tests force it. Returns when it is over.
+    ///
+    /// Source: DDI page D3DKMT_TDRDBGCTRLTYPE, FORCETDR.
+    pub fn reset_adapter(&self, adapter: &Arc<Adapter>) {
+        let _inside = self.kernel().enter();
+        if adapter.is_started() {
+            crate::recovery::force(adapter, None);
+        }
+    }
+
     /// The native fence log buffers that an adapter's driver has been given.
     pub fn fence_logs(&self, adapter: &Arc<Adapter>) -> Vec<LogBuffer> {
         let _inside = self.kernel().enter();

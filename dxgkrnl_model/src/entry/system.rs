@@ -3,7 +3,8 @@
 //! Source: article system-paging-process.
 //!
 //! Chosen: the order is process, device, page tables (all that cover 1 GB, by the CPU), paging buffers, context, root
-//! table of the context.
+//! table of the context. A display adapter without GPU virtual addresses has process (where the driver knows processes),
+//! device and context alone.
 
 use std::sync::Arc;
 
@@ -74,10 +75,10 @@ pub(crate) fn stop(adapter: &Arc<Miniport>) {
     VidMm::of(adapter).forget(adapter);
 }
 
-/// Makes everything. `None`: the adapter has no GPU virtual addresses, and no paging process.
+/// Makes everything. `None`: the adapter has no GPU virtual addresses, and no paging process with page tables.
 fn create(adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<Option<Arc<ProcessAdapter>>, NTSTATUS> {
     if manager.caps.mmu.is_none() {
-        return Ok(None);
+        return create_physical(adapter, manager).map(|()| None);
     }
     let made: &SystemProcess = adapter.extension();
     let kind = adapter.personality().system_processes;
@@ -110,6 +111,24 @@ fn create(adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<Option<Arc<
     Ok(Some(process))
 }
 
+/// Makes the system's device and a context on the node that pages, for an adapter without any GPU virtual addresses.
+///
+/// Source: one author of a driver of 3.2 saw the start fail (Code 43) until DxgkDdiCreateContext succeeded, of a
+/// display adapter; of others nothing is known. Chosen: one context; the process comes first, as with page tables.
+fn create_physical(adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), NTSTATUS> {
+    if manager.caps.is_io_mmu() || manager.caps.is_compute_only() {
+        return Ok(());
+    }
+    let process = ProcessAdapter::create_system(adapter, &manager.caps)?;
+    let made: &SystemProcess = adapter.extension();
+    *made.idle.lock() = Some(process.clone());
+    let device = Device::create_system(&process)?;
+    process.add_device(&device);
+    let context = Context::create_system(&device, manager.caps.paging_node())?;
+    device.add_context(&context);
+    Ok(())
+}
+
 fn add_buffers(adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), NTSTATUS> {
     let pages = manager.pager.pages();
     for index in 0..=BUFFERS {
@@ -140,6 +159,9 @@ fn destroy(adapter: &Arc<Miniport>, manager: &Arc<Manager>, process: Option<Arc<
     VidMm::of(adapter).set_system_context(0);
     let made: &SystemProcess = adapter.extension();
     let idle = made.idle.lock().take();
+    if manager.caps.mmu.is_none() {
+        return take_down(manager, idle);
+    }
     let (first, last) = match adapter.personality().system_processes {
         SystemProcesses::AnotherLast => (idle, None),
         _ => (None, idle),

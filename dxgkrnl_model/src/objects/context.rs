@@ -17,12 +17,15 @@ use crate::objects::device::{Device, judge_creation};
 use crate::objects::hw_queue::STANDSTILL;
 use crate::objects::priority::Priority;
 use crate::port::alive::make_room;
+use crate::port::caps::Caps;
 use crate::port::ddi::{self, call_ddi};
 use crate::port::handle::{DriverHandle, KernelHandle, KernelObject};
 use crate::port::miniport::Miniport;
 use crate::port::personality::StrayRoot;
 use crate::port::poison;
-use crate::port::rules::paging::{CANCEL_STATUS, CONTEXT_COMPANION, CONTEXT_INFO, CONTEXT_OUTPUT, OBJECT_HANDLE};
+use crate::port::rules::paging::{
+    CANCEL_STATUS, CONTEXT_COMPANION, CONTEXT_INFO, CONTEXT_OUTPUT, CONTEXT_SEGMENT, OBJECT_HANDLE,
+};
 use crate::port::sync::{Lock, Rank};
 use crate::port::tdr::DeviceState;
 use crate::port::worker::Worker;
@@ -36,6 +39,7 @@ pub(crate) struct Context {
     driver: DriverHandle,
     private_size: u32,
     companion_node: u32,
+    has_segment: bool,
     /// Whether it is another context's companion, in the space of companions.
     is_companion: bool,
     /// As clients have set it.
@@ -149,6 +153,7 @@ impl Context {
             driver: DriverHandle::of_number(made.driver),
             private_size: made.private_size,
             companion_node: made.companion_node,
+            has_segment: made.has_segment,
             is_companion,
             priority: Lock::new(Rank::Log, Priority::default()),
             commands: Commands::new(),
@@ -202,6 +207,11 @@ impl Context {
 
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// Returns whether it names a segment for DMA buffers, or need not.
+    pub(crate) fn has_segment(&self) -> bool {
+        self.has_segment
     }
 
     /// Its node.
@@ -322,6 +332,8 @@ pub(crate) struct Made {
     pub(crate) private_size: u32,
     /// `PagingCompanionNodeId`.
     pub(crate) companion_node: u32,
+    /// It names a segment for DMA buffers, or need not.
+    pub(crate) has_segment: bool,
 }
 
 /// Calls `DxgkDdiCreateContext`: for packet contexts, and with `HwQueueSupported` for hardware contexts. `place`: node
@@ -340,12 +352,13 @@ pub(crate) fn create_in_driver<T>(
     mut flags: DXGK_CREATECONTEXTFLAGS,
 ) -> Result<Made, NTSTATUS> {
     let adapter = device.adapter();
-    flags.set_VirtualAddressing(true);
+    let caps = adapter.known_caps();
+    flags.set_VirtualAddressing(caps.is_gpu_mmu() || caps.is_io_mmu());
     let mut arguments = DXGKARG_CREATECONTEXT::zeroed();
     arguments.hContext = handle.raw();
     // ContextInfo is an output as a whole: the poison shows which members the driver did not write.
     arguments.ContextInfo.as_bytes_mut().fill(poison::BYTE);
-    let at = adapter.known_caps().place(place.0);
+    let at = caps.place(place.0);
     (arguments.NodeOrdinal, arguments.EngineAffinity) =
         (at.node, adapter.personality().affinity.of(place.1, at.engine));
     adapter.note_affinity(arguments.EngineAffinity);
@@ -366,7 +379,8 @@ pub(crate) fn create_in_driver<T>(
     });
     let info = judge_info(adapter, &arguments);
     let (private_size, companion_node) = (info.DmaBufferPrivateDataSize, info.PagingCompanionNodeId);
-    Ok(Made { driver: made.expose_provenance(), private_size, companion_node })
+    let has_segment = info.DmaBufferSegmentSet != 0 || !wants_segment(&caps);
+    Ok(Made { driver: made.expose_provenance(), private_size, companion_node, has_segment })
 }
 
 /// `AllocationListSize` that a GDI context has to have.
@@ -377,6 +391,11 @@ pub(crate) fn destroy_in_driver(adapter: &Miniport, driver: usize) {
     let handle = crate::port::handle::of_driver(driver);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiDestroyContext(handle)));
     adapter.judge_destroy("DxgkDdiDestroyContext", status);
+}
+
+/// Returns whether the system's contexts of an adapter have to name a segment for their DMA buffers.
+fn wants_segment(caps: &Caps) -> bool {
+    caps.is_gpu_mmu() && !caps.is_compute_only()
 }
 
 /// Judges what the driver says of a context. Returns that, with zero in the members that the driver did not write.
@@ -393,6 +412,9 @@ fn judge_info(adapter: &Miniport, arguments: &DXGKARG_CREATECONTEXT) -> DXGK_CON
     let is_aperture = |bit: u32| caps.segment(bit + 1).is_some_and(crate::port::caps::Segment::is_aperture);
     let fine = (0..32).filter(|bit| set & (1 << bit) != 0).all(is_aperture);
     adapter.rules().check(&CONTEXT_INFO, fine, || format!("DmaBufferSegmentSet is {set:#x}"));
+    if arguments.Flags.SystemContext() && wants_segment(&caps) {
+        adapter.rules().check(&CONTEXT_SEGMENT, set != 0, || "DmaBufferSegmentSet is 0".to_owned());
+    }
     let companion = info.PagingCompanionNodeId;
     let takes_packets = caps.node(companion).is_some_and(|node| !node.is_hardware_scheduled());
     // An adapter without GPU page tables has no entries that a companion context would write.

@@ -2,6 +2,7 @@
 //! lose its power. The thread that wants that waits for it, and an engine that does not answer is reset.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::packet;
 use crate::port::miniport::Miniport;
@@ -44,4 +45,22 @@ pub(crate) fn take_packets_off(adapter: &Arc<Miniport>) {
             });
         }
     }
+}
+
+/// Asks the driver to preempt a packet node, whatever it has to do, and waits for the answer. Returns whether it came
+/// while the adapter worked, or the node was reset for want of it. False: the driver refused, or the node is no packet
+/// node.
+///
+/// IRQL: PASSIVE_LEVEL; not on the worker.
+pub(crate) fn preempt(adapter: &Arc<Miniport>, node: u32) -> bool {
+    let Some(node) = VidSch::of(adapter).node(node).filter(|node| !node.is_hardware_scheduled) else { return false };
+    let asked = Arc::new(AtomicBool::new(false));
+    let (late, note) = (node.clone(), asked.clone());
+    Worker::of(adapter).run(adapter, move |adapter| note.store(late.packet.preempt(adapter), Ordering::Release));
+    // The watch gives the node two TdrDelays, and resets it then.
+    let deadline = adapter.kernel().now() + 4 * adapter.personality().tdr.delay;
+    let is_over = || (node.packet.preempting().is_none() || !adapter.is_working()).then_some(());
+    asked.load(Ordering::Acquire)
+        && node.packet.changed.wait_for(adapter.kernel(), Some(deadline), is_over).is_some()
+        && adapter.is_working()
 }

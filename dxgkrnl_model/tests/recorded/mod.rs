@@ -115,6 +115,39 @@ fn page_tables_that_the_cpu_cannot_write_are_refused() {
     assert_refused(options, "DXG-MMU-UPDATE-MODE");
 }
 
+/// 0x10E/0x49: contexts of a driver with page tables name no segment for DMA buffers, which was seen of display adapters
+/// alone.
+#[test]
+fn a_display_adapter_whose_contexts_name_no_segment_is_refused() {
+    for options in [of_2_1(), without_features(), Options::default()] {
+        let options = Options { mutant: "context-segment", ..options };
+        assert_refused(options, "DXG-CONTEXT-SEGMENT");
+        let ended = start(options);
+        let found = ended.violations.iter().find(|violation| violation.rule.name == "DXG-CONTEXT-SEGMENT");
+        let code = found.and_then(|violation| violation.rule.bugcheck);
+        assert_eq!(code, Some((0x10E, 0x49)));
+    }
+    assert_starts(Options { mutant: "context-segment", compute_only: true, ..Options::default() }, &[]);
+    // Without page tables nothing is known of it.
+    assert_starts(Options { mutant: "context-segment", ..physical() }, &[]);
+}
+
+/// Code 43, while DxgkDdiCreateContext is not implemented: the system makes a context at the start, with page tables or
+/// without, of display adapters.
+#[test]
+fn a_driver_that_refuses_the_systems_context_is_refused() {
+    for options in [physical(), of_2_1(), without_features()] {
+        assert_starts(options, &[]);
+        let ended = start(Options { mutant: "system-context", ..options });
+        let why = ended.stopped.unwrap_or_default();
+        assert!(why.contains("STATUS_NOT_IMPLEMENTED"), "{why}");
+        assert_eq!(ended.broken, ["DXG-OBJECT-STATUS"]);
+    }
+    // What was recorded is of display adapters: of others it is not asked. (They are to have virtual addresses.)
+    let ended = start(Options { mutant: "system-context", compute_only: true, ..physical() });
+    assert_eq!((ended.stopped, ended.broken.as_slice()), (None, ["DXG-COMPUTE-CAPS"].as_slice()));
+}
+
 #[test]
 fn a_display_only_driver_is_known_by_its_handshake() {
     let os = Os::boot(tour::windows()).unwrap_or_else(|error| panic!("{error}"));

@@ -1,7 +1,8 @@
 //! Processes, devices, packet contexts, allocations and paging buffers.
 
 use wddm_abi::ntstatus::{
-    STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_SUPPORTED, STATUS_SUCCESS, STATUS_UNSUCCESSFUL,
+    STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_NOT_IMPLEMENTED, STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
+    STATUS_UNSUCCESSFUL,
 };
 use wddm_abi::{
     D3DDDI_NATIVEFENCE_TYPE, D3DKMDT_STANDARDALLOCATION_TYPE, DRIVER_INITIALIZATION_DATA, DXGKARG_BUILDPAGINGBUFFER,
@@ -81,6 +82,9 @@ win_extern! {
     fn create_context(device: HANDLE, arguments: *mut DXGKARG_CREATECONTEXT) -> NTSTATUS {
         let Some(toy) = owner(device) else { return UNKNOWN };
         let arguments = argument(arguments);
+        if arguments.Flags.SystemContext() && toy.is("system-context") {
+            return STATUS_NOT_IMPLEMENTED;
+        }
         if arguments.Flags.TestContext() && toy.is("testing-context") {
             return STATUS_NO_MEMORY;
         }
@@ -101,7 +105,7 @@ win_extern! {
         if !toy.is("context-output") {
             arguments.ContextInfo = wddm_abi::DXGK_CONTEXTINFO::zeroed();
         }
-        arguments.ContextInfo.DmaBufferSegmentSet = 0;
+        arguments.ContextInfo.DmaBufferSegmentSet = u32::from(!toy.is("context-segment"));
         arguments.ContextInfo.DmaBufferPrivateDataSize = 32;
         arguments.ContextInfo.AllocationListSize = if arguments.Flags.GdiContext() { 256 } else { 0 };
         // Node 0 schedules itself.

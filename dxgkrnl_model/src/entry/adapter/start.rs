@@ -17,6 +17,7 @@ use crate::port::power;
 use crate::port::power::Power;
 use crate::port::query::{Buffer, Query, type_by_name};
 use crate::port::rules::caps::CAPS_CHILDREN;
+use crate::port::rules::paging::CONTEXT_SEGMENT;
 use crate::port::rules::queue::POWER_COMPONENT;
 use crate::port::rules::start::{ADD_CONTEXT, QAI_EXPECTED, QAI_PRIVATE, QAI_REQUIRED, START_STATUS};
 use crate::port::transcript::{Need, Step};
@@ -375,8 +376,12 @@ impl Miniport {
         VidSch::of(self).start(self, &caps);
         crate::recovery::begin(self);
         Power::of(self).start(self, &caps);
-        crate::entry::system::start(self, &caps)
-            .map_err(|status| StartError::Driver { step: "the system paging process".into(), status })
+        let step = if caps.is_gpu_mmu() { "the system paging process" } else { "the system device" };
+        crate::entry::system::start(self, &caps).map_err(|status| StartError::Driver { step: step.into(), status })?;
+        match VidSch::of(self).system_context().is_none_or(|context| context.has_segment()) {
+            true => Ok(()),
+            false => Err(StartError::Refused { rule: &CONTEXT_SEGMENT }),
+        }
     }
 }
 

@@ -80,7 +80,10 @@ impl ProcessAdapter {
     /// Makes the paging process: its tables are initialized by its maker.
     pub(crate) fn create_system(adapter: &Arc<Miniport>, caps: &Caps) -> Result<Arc<Self>, NTSTATUS> {
         let this = Self::new(adapter, None, caps);
-        this.create_in_driver("")?;
+        // Without GPU virtual addresses a driver need not know processes.
+        if caps.is_gpu_mmu() || adapter.table().DxgkDdiCreateProcess.is_some() {
+            this.create_in_driver("")?;
+        }
         Ok(this)
     }
 

@@ -62,6 +62,15 @@ rules! {
         bugcheck: none,
         fix: "use 0 or an aperture segment",
     }
+    /// DMA buffers of the system's contexts, on a display adapter.
+    CONTEXT_SEGMENT = "DXG-CONTEXT-SEGMENT" {
+        title: "DmaBufferSegmentSet of a system context names a segment where the GPU has page tables, unless the \
+            adapter is compute-only",
+        source: "bug check 0x10E/0x49; that it ends the start is seen with three drivers, of display adapters: the \
+            pages of the record allow 0",
+        bugcheck: (0x10E, 0x49),
+        fix: "name the aperture segment",
+    }
     /// A context's output record is written as a whole.
     CONTEXT_OUTPUT = "DXG-CONTEXT-OUTPUT" {
         title: "DxgkDdiCreateContext writes every member of DXGK_CONTEXTINFO: Reserved is 0, and AllocationListSize \
