@@ -5,8 +5,12 @@
 // Whether the model's objects, which refer to each other, may go to other threads is asked through all of them.
 #![recursion_limit = "256"]
 
+// The command line names the library as other programs do.
+extern crate self as fencepost;
+
 pub mod bench;
 pub mod check;
+pub mod cli;
 pub mod client;
 pub mod decode;
 pub mod demo;

@@ -33,7 +33,7 @@ use crate::recovery::Tdr;
 use crate::vidsch::VidSch;
 
 pub use crate::interrupt::Notification;
-pub use crate::miniport::{AdapterConfig, AdapterState, JOURNAL};
+pub use crate::miniport::{AdapterConfig, AdapterState, DdiCall, JOURNAL};
 pub use crate::recovery::collect::{DebugBlob, DebugQuestion};
 pub use crate::recovery::steps::{Reason, Recovery, Step, What};
 pub use crate::vidsch::journal::{PacketEvent, Preemptions};

@@ -4,12 +4,15 @@
 //! context, what the driver reported, who is inside it, and what was called. What a layer keeps of an adapter itself
 //! lies with that layer, as an *extension*, which is found by its type: [`Miniport::extension`].
 
+pub(crate) mod arguments;
 mod calls;
 mod extensions;
 mod watchdog;
 
+pub use arguments::DdiCall;
 pub use calls::JOURNAL;
 
+use arguments::Arguments;
 use calls::Calls;
 use extensions::Extensions;
 use std::any::Any;
@@ -316,8 +319,9 @@ impl Miniport {
         self.calls.lock().ddis.clone()
     }
 
-    /// The DDIs that were called last, in the order in which they were entered: at most [`JOURNAL`].
-    pub fn ddi_journal(&self) -> Vec<&'static str> {
+    /// The DDIs that were called last, with what is kept of their arguments, in the order in which they were entered:
+    /// at most [`JOURNAL`].
+    pub fn ddi_journal(&self) -> Vec<DdiCall> {
         self.calls.lock().journal.iter().copied().collect()
     }
 
@@ -343,12 +347,18 @@ impl Miniport {
         self.extensions.get()
     }
 
-    /// Calls the driver: see [`crate::ddi`].
+    /// Calls the driver: see [`crate::ddi`]. `arguments`: what is kept of each.
     ///
     /// # Errors
     /// [`NoCall::Stopped`].
-    pub(crate) fn call<R>(&self, ddi: &'static Ddi, f: impl FnOnce() -> R) -> Result<R, NoCall> {
-        self.calls.lock().count_ddi(ddi.name);
+    pub(crate) fn call<R>(
+        &self,
+        ddi: &'static Ddi,
+        arguments: &[Arguments],
+        f: impl FnOnce() -> R,
+    ) -> Result<R, NoCall> {
+        let arguments = Arguments::together(arguments, self.context().addr() as u64);
+        self.calls.lock().count_ddi(ddi.name, arguments);
         let kernel = self.kernel();
         let (result, took) = {
             // The wait for admission is the model's own time.

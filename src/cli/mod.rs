@@ -22,6 +22,7 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 use dxgkrnl_model::personality::{Personality, Windows};
 use fencepost::check::Outcome;
+use fencepost::scenario::Scenario;
 use fencepost::setting::{Assignment, companions, each_once, of_ours};
 use fencepost::world::{Form, Images};
 use kmd_core::setting_values::Part;
@@ -219,6 +220,25 @@ fn end_without_output() {
     }));
 }
 
+/// Plays cases of another crate, as `fencepost scenario` plays those of this one, and takes the same arguments: NAME,
+/// `--native`, `--list`, `--repeat N` and so on. The exit status is that of `fencepost`.
+///
+/// A case that has clients in processes of their own needs the program `fencepost` beside this one, or one folder up.
+pub fn play_cases(cases: &'static [Scenario]) -> ExitCode {
+    end_without_output();
+    let said = Own::parse();
+    let held = said.arguments.check_of(cases).and_then(|_| scenario::run_of(&said.arguments, cases));
+    exit(held.map(|held| if held { Outcome::Held } else { Outcome::Broken }))
+}
+
+/// The arguments of a program that plays its own cases.
+#[derive(Parser)]
+#[command(version, max_term_width = 120)]
+struct Own {
+    #[command(flatten)]
+    arguments: scenario::Arguments,
+}
+
 /// Carries out what the arguments say.
 pub fn main() -> ExitCode {
     end_without_output();
@@ -232,6 +252,11 @@ pub fn main() -> ExitCode {
         }
         false => command.run(),
     });
+    exit(done)
+}
+
+/// The exit status, and what is said of an error.
+fn exit(done: Result<Outcome>) -> ExitCode {
     match done {
         Ok(Outcome::Held) => ExitCode::SUCCESS,
         Ok(Outcome::Broken) => ExitCode::from(1),

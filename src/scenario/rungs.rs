@@ -105,11 +105,11 @@ const NEEDS: &[Need] = &[
     (3, "it climbs the rungs itself, from the highest down", &["ST-03", "ST-51", "ST-52", "ST-53"]),
 ];
 
-/// The lowest rung on which the case with this id is played, 0 to 3, and why it is no lower; 3 for one that is not
-/// listed.
+/// The lowest rung on which the case with this id is played, 0 to 3, and why it is no lower; 0 for one of another
+/// crate, which [skips](super::skip) by itself what it cannot play.
 pub fn lowest(id: &str) -> (u32, &'static str) {
     let found = NEEDS.iter().find(|(.., ids)| ids.contains(&id));
-    found.map_or((3, "it is not listed"), |(rung, why, _)| (*rung, why))
+    found.map_or((0, "it is not listed"), |(rung, why, _)| (*rung, why))
 }
 
 #[cfg(test)]
