@@ -19,7 +19,7 @@ mod tdr;
 mod wine;
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use dxgkrnl_model::personality::{Personality, Windows};
 use fencepost::check::Outcome;
 use fencepost::scenario::Scenario;
@@ -220,14 +220,20 @@ fn end_without_output() {
     }));
 }
 
-/// Plays cases of another crate, as `fencepost scenario` plays those of this one, and takes the same arguments: NAME,
-/// `--native`, `--list`, `--repeat N` and so on. The exit status is that of `fencepost`.
+/// Plays cases of another crate, as `fencepost scenario` plays those of this one, and takes the same arguments: NAME
+/// (all cases if none is given), `--native`, `--list`, `--repeat N` and so on. The exit status is that of `fencepost`.
 ///
 /// A case that has clients in processes of their own needs the program `fencepost` beside this one, or one folder up.
 pub fn play_cases(cases: &'static [Scenario]) -> ExitCode {
     end_without_output();
-    let said = Own::parse();
-    let held = said.arguments.check_of(cases).and_then(|_| scenario::run_of(&said.arguments, cases));
+    let ids: String = cases.iter().map(|case| format!("\n  {:6} {}", case.id, case.title)).collect();
+    let command =
+        Own::command().about("Plays conformance cases, all if none is named").after_help(format!("Cases:{ids}"));
+    let Own { arguments } = match Own::from_arg_matches(&command.get_matches()) {
+        Ok(own) => own,
+        Err(error) => error.exit(),
+    };
+    let held = arguments.check_of(cases).and_then(|_| scenario::run_of(&arguments, cases));
     exit(held.map(|held| if held { Outcome::Held } else { Outcome::Broken }))
 }
 

@@ -144,11 +144,7 @@ fn groups() -> String {
 impl Arguments {
     /// Those of `all` that are named.
     fn cases(&self, all: impl IntoIterator<Item = &'static Scenario>) -> Result<Vec<&'static Scenario>> {
-        let name = match &self.name {
-            Some(name) => name,
-            None if self.list => "all",
-            None => bail!("say what to play: an id (NF-01), a group, or all\n{}", groups()),
-        };
+        let name = self.name.as_deref().unwrap_or("all");
         let cases = select_of(all, name);
         ensure!(
             !cases.is_empty(),
@@ -159,6 +155,9 @@ impl Arguments {
 
     /// Checks the arguments. Returns whether the image files run.
     pub fn check(&self) -> Result<bool> {
+        if self.name.is_none() && !self.list {
+            bail!("say what to play: an id (NF-01), a group, or all\n{}", groups());
+        }
         self.check_of(all())
     }
 

@@ -38,8 +38,7 @@ mod together;
 pub use crowd::crowd;
 pub(in crate::scenario) use idle::MODELS;
 pub(super) use idle::idle_queue;
-pub use room::{ABORT, KernelQueue, Memory, NOTIFY, RETRY, RingQueue, Room};
-pub(super) use room::{CONNECTED, HardwareQueue};
+pub use room::{ABORT, CONNECTED, Doorbell, HardwareQueue, KernelQueue, Memory, NOTIFY, RETRY, RingQueue, Room};
 
 use super::stuck::Stuck;
 use super::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, portable, same};
@@ -168,13 +167,13 @@ const OWN: &[Scenario] = &[
     },
 ];
 
-/// A process and its raw view of the first adapter.
+/// Direct calls of a process `client`.
 pub(super) fn raw(scene: &Scene) -> anyhow::Result<Raw> {
-    Raw::open(&std::sync::Arc::new(scene.world.os.create_process("client")), scene.adapter().luid())
+    scene.raw("client")
 }
 
 /// A store of 8 bytes.
-pub(super) fn store(address: u64, value: u64) -> Encoded {
+pub fn store(address: u64, value: u64) -> Encoded {
     Store { address, value }.to_packet()
 }
 

@@ -15,8 +15,10 @@
 //! | `readings.rs` | under which readings of the documents a case cannot be played |
 //! | one file per group | the cases |
 
+mod adapter_client;
 mod bi;
 mod cl;
+mod client;
 mod db;
 mod dd;
 mod forms;
@@ -29,11 +31,11 @@ mod portable;
 mod pt;
 mod raw;
 mod readings;
-mod rig;
 mod rp;
 mod run;
 mod rungs;
 mod setup;
+mod shared;
 mod st;
 mod stage;
 mod stuck;
@@ -44,15 +46,23 @@ mod wn;
 mod ws;
 mod xa;
 
-pub use db::{ABORT, Memory, NOTIFY, RETRY, RingQueue, Room, crowd};
+pub use crate::fuzz::dice::Dice;
+pub use adapter_client::{AdapterClient, AdapterWait};
+pub use client::{Client, MonitoredValue, Page, Waiting, block, endless, native_interrupts, returned, until_idle};
+pub use db::{
+    ABORT, CONNECTED, Doorbell, HardwareQueue, KernelQueue, Memory, NOTIFY, RETRY, RingQueue, Room, crowd, store,
+};
 pub use forms::render_only;
 pub use groups::{GROUPS, Group};
 pub use pt::storm::{Deaths, play as deaths};
-pub use raw::{Denied, NativeFence, Raw};
+pub use raw::{Attributes, Denied, NativeFence, Raw, Thunk, duplicate, duplicate_number};
 pub use run::{AT_ONCE, LIMIT, Outcome, Status, list, run, run_at_once, select, select_of};
 pub use rungs::lowest;
 pub use setup::Setup;
-pub use stage::{Scene, Stage, refused, same, skip, wait_at_most};
+pub use shared::{
+    ExecutionCount, GpuReader, begin_wait, native_fence_log_packet, native_fence_log_records, native_fence_logs,
+};
+pub use stage::{PATIENCE, Scene, Stage, patience, refused, same, skip, wait_at_most};
 pub(crate) use te::hardware::{force, unconditional};
 pub use te::storm::{Storm, play as storm};
 pub use unreached::{UNREACHED, why_unreached};

@@ -110,10 +110,7 @@ pub fn select(selector: &str) -> Vec<&'static Scenario> {
 }
 
 /// [`select`], among cases of another crate.
-pub fn select_of(
-    cases: impl IntoIterator<Item = &'static Scenario>,
-    selector: &str,
-) -> Vec<&'static Scenario> {
+pub fn select_of(cases: impl IntoIterator<Item = &'static Scenario>, selector: &str) -> Vec<&'static Scenario> {
     let same = |name: &str| name.eq_ignore_ascii_case(selector);
     let is_named = |case: &&Scenario| selector.eq_ignore_ascii_case("all") || same(case.id) || same(case.group());
     cases.into_iter().filter(is_named).collect()

@@ -1,7 +1,7 @@
 //! A machine per case, and the audit at its end.
 
 use super::setup::Setup;
-use super::{Played, readings};
+use super::{Played, Raw, readings};
 use crate::client::Refused;
 use crate::dump::OfCases;
 use crate::setting::{Assignment, class, is_of_service, registry_value};
@@ -35,7 +35,7 @@ pub fn wait_at_most(seconds: u64) {
 }
 
 /// How long a case looks for what must happen: as long as [`PATIENCE`], or what [`wait_at_most`] has set.
-pub(super) fn patience() -> Duration {
+pub fn patience() -> Duration {
     Duration::from_secs(SECONDS.load(Ordering::Relaxed))
 }
 
@@ -371,6 +371,20 @@ impl Scene {
     /// When the library does not load.
     pub fn process(&self, name: &str) -> Result<User> {
         self.world.process(name)
+    }
+
+    /// Direct calls of a new process, which does not load the user-mode driver, on the first adapter.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub fn raw(&self, name: &str) -> Result<Raw> {
+        Raw::open(&Arc::new(self.world.os.create_process(name)), self.adapter().luid())
+    }
+
+    /// How often a rule was looked at so far; 0 for one that there is not.
+    pub fn evaluations(&self, rule: &str) -> u64 {
+        let rules = self.world.os.report().rules;
+        rules.iter().find(|known| known.rule.name == rule).map_or(0, |known| known.evaluations)
     }
 
     /// How often the first adapter's driver was called at `ddi`.
