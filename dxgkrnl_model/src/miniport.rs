@@ -337,9 +337,10 @@ impl Miniport {
     /// What the fault plan says about this call of a callback.
     pub(crate) fn injected_failure(&self, name: &'static str) -> Option<NTSTATUS> {
         let plan = &self.personality().faults.callbacks;
-        let fault = plan.iter().find(|fault| fault.callback == name)?;
+        let mut faults = plan.iter().filter(|fault| fault.callback == name).peekable();
+        faults.peek()?;
         let count = self.calls.lock().callbacks.get(name).copied().unwrap_or(0);
-        (fault.nth == 0 || fault.nth == count).then_some(fault.status)
+        faults.find(|fault| fault.calls.contains(&count)).map(|fault| fault.status)
     }
 
     /// What the layer of `T` keeps of the adapter; made when it is first asked for.

@@ -20,6 +20,7 @@
 
 mod anew;
 mod bands;
+mod callbacks;
 mod crowd;
 mod idle;
 mod kernel;
@@ -72,7 +73,8 @@ pub(super) const fn joined<const N: usize>(parts: &[&[Scenario]]) -> [Scenario; 
 
 pub(super) const CASES: &[Scenario] = &joined::<
     {
-        let [pool, ring, schedule] = [pool::CASES.len(), ring::CASES.len(), schedule::CASES.len() + bands::CASES.len()];
+        let [pool, ring, schedule] =
+            [pool::CASES.len(), ring::CASES.len(), schedule::CASES.len() + bands::CASES.len() + callbacks::CASES.len()];
         let [idle, power, kernel] = [idle::CASES.len(), power::CASES.len(), kernel::CASES.len()];
         let more =
             anew::CASES.len() + path::CASES.len() + crowd::CASES.len() + resize::CASES.len() + priority::CASES.len();
@@ -93,6 +95,7 @@ pub(super) const CASES: &[Scenario] = &joined::<
     priority::CASES,
     anew::CASES,
     bands::CASES,
+    callbacks::CASES,
 ]);
 
 const OWN: &[Scenario] = &[

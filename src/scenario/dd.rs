@@ -164,6 +164,12 @@ pub(super) const CASES: &[Scenario] = &[
         source: "KeSetPriorityThread; KeSetTimerEx",
         play: kernel::short_work,
     },
+    Scenario {
+        id: "DD-23",
+        title: "a DPC for which nothing is left: the driver tells nothing anew, and work goes on",
+        source: "DxgkCbQueueDpc, Return value; DxgkDdiDpcRoutine, Remarks",
+        play: device::late_dpc,
+    },
 ];
 
 /// Functions that DD-01 does not demand to see called, and why. Other cases call them.

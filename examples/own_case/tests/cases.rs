@@ -2,14 +2,42 @@
 //! a driver that is wrong.
 
 use fencepost::crates::wddm_abi::ntstatus::STATUS_SUCCESS;
-use fencepost::crates::wddm_abi::{
-    DRIVER_INITIALIZATION_DATA, DXGKARG_NOTIFYWORKSUBMISSION, DXGKARG_UPDATECURRENTVALUESFROMCPU, NTSTATUS,
-};
-use fencepost::scenario::{LIMIT, Outcome, Scenario, Stage, Status, run, wait_at_most};
-use fencepost::world::Form;
+use fencepost::crates::wddm_abi::{DXGKARG_NOTIFYWORKSUBMISSION, DXGKARG_UPDATECURRENTVALUESFROMCPU, NTSTATUS};
+use fencepost::scenario::{LIMIT, Outcome, Stage, Status, run, wait_at_most};
+use fencepost::world::{Decorator, Form};
 use own_case::CASES;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+
+fencepost::decorate! {
+    /// A driver that takes a notification and does nothing.
+    forgets: DxgkDdiNotifyWorkSubmission(_args: *mut DXGKARG_NOTIFYWORKSUBMISSION) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
+    /// A driver that takes values of the CPU and writes none.
+    writes_nothing: DxgkDdiUpdateCurrentValuesFromCpu(_args: *const DXGKARG_UPDATECURRENTVALUESFROMCPU) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+}
+
+/// What becomes of a case with a driver that is linked in and wrong in this way.
+fn with(wrong: Decorator, id: &str) -> Outcome {
+    let cases: Vec<_> = CASES.iter().filter(|case| case.id == id).collect();
+    run(&cases, &Stage::new(Form::Decorated(wrong), 1), LIMIT, &|_| ()).remove(0)
+}
+
+#[test]
+fn each_notices_a_driver_that_is_wrong() {
+    wait_at_most(2);
+    let outcome = with(forgets, "OC-02");
+    let said = outcome.reason;
+    assert!(outcome.status == Status::Fail && said.starts_with("progress did not happen"), "{said}");
+    // The failure says what the driver was called with last.
+    assert!(said.contains("; DxgkDdiNotifyWorkSubmission(hHwQueue 0x") && said.contains(", Flags 0x0)"), "{said}");
+    let outcome = with(writes_nothing, "OC-01");
+    assert_eq!(outcome.status, Status::Fail, "{}", outcome.reason);
+}
 
 fn out() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../out")

@@ -1,6 +1,6 @@
 //! A device that sleeps, and one that goes.
 
-use super::super::client::{Client, endless};
+use super::super::client::{Client, endless, until_idle};
 use super::super::db::{Room, raw, store};
 use super::super::stage::PATIENCE;
 use super::super::te::Hog;
@@ -35,6 +35,32 @@ fn busy(scene: &Scene) -> anyhow::Result<()> {
     // Calls after that are refused, and none hangs.
     ensure!(rig.raw.native_fence(rig.plain, 0).is_err(), "a fence was made on a device that is gone");
     Ok(())
+}
+
+pub(super) fn late_dpc(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let client = Client::open(scene, "client")?;
+        let (queue, page) = (client.queue(0)?, client.page()?);
+        for round in 1..=20 {
+            queue.run(|list| list.store(page.at(0), round))?;
+            page.until(scene, "work", 0, round)?;
+            until_idle(scene, &queue)?;
+            let before = scene.calls("DxgkDdiDpcRoutine");
+            let told = scene.callbacks("DxgkCbNotifyInterrupt");
+            // Half of them among others': work is under way, whose end is told all the same.
+            if round % 2 == 0 {
+                queue.run(|list| list.store(page.at(1), round))?;
+            }
+            scene.world.os.queue_late_dpc(scene.adapter());
+            scene.until("the late DPC", || Ok(scene.calls("DxgkDdiDpcRoutine") > before))?;
+            if round % 2 == 0 {
+                page.until(scene, "work beside it", 1, round)?;
+            } else {
+                same("notifications by a DPC alone", scene.callbacks("DxgkCbNotifyInterrupt"), told)?;
+            }
+        }
+        Ok(())
+    })
 }
 
 pub(super) fn removal(stage: &Stage) -> Played {

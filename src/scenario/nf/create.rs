@@ -252,8 +252,8 @@ pub(super) fn reserved(stage: &Stage) -> Played {
 pub(super) fn unanswered(stage: &Stage) -> Played {
     let questions = ["DXGKCB_ISFEATUREENABLED2", "DXGKCB_QUERYFEATUREINTERFACE", "DXGKCB_FEATURE_NATIVEFENCE_CAPS_1"];
     for callback in questions {
-        let fault = CallbackFault { callback, nth: 0, status: ntstatus::STATUS_UNSUCCESSFUL };
-        let setup = Setup::default().windows(|windows| windows.faults.callbacks.push(fault));
+        let fault = CallbackFault::each(callback, ntstatus::STATUS_UNSUCCESSFUL);
+        let setup = Setup::default().windows(|windows| windows.faults.callbacks.push(fault.clone()));
         // The OS has the feature on, and cannot know that its answer was lost.
         let setup = setup.breaks(&["DXG-FEATURE-UNUSED"]);
         stage.play(setup, |scene| {
