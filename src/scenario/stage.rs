@@ -16,13 +16,13 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use wddm_abi::NTSTATUS;
+use wddm_abi::{DXGK_SUBMITCOMMANDFLAGS, NTSTATUS};
 
 /// Long enough for anything that must happen on the slowest machine; nothing waits that long when all is well.
 pub const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
 /// Events, and calls of the first adapter's driver, that the text of a failure ends with, at most.
-const EVENTS: usize = 8;
+const LAST: usize = 12;
 
 /// Seconds of [`patience`].
 static SECONDS: AtomicU64 = AtomicU64::new(20);
@@ -360,7 +360,7 @@ impl Scene {
         };
         // A reset that nothing asked for is often the reason, and so is what the driver was told last.
         let events: Vec<_> = report.events.iter().map(|event| event.text.clone()).collect();
-        let calls: Vec<_> = calls.iter().map(ToString::to_string).collect();
+        let calls: Vec<_> = calls.iter().filter(|call| is_telling(call)).map(ToString::to_string).collect();
         outcome.map_err(|error| anyhow!("{error:#}{}{}", last("events", &events), last("calls", &calls)))
     }
 
@@ -461,9 +461,18 @@ fn until(what: &str, mut ready: impl FnMut() -> Result<bool>, pause: impl Fn()) 
     Ok(())
 }
 
+/// Returns whether a call says something of what the case was about, and not of the paging and the destructions that
+/// come behind it.
+fn is_telling(call: &DdiCall) -> bool {
+    let flags =
+        DXGK_SUBMITCOMMANDFLAGS { Value: call.get("Flags").and_then(|flags| flags.try_into().ok()).unwrap_or(0) };
+    let pages = call.name.starts_with("DxgkDdiSubmitCommand") && flags.Paging();
+    !pages && !call.members().is_empty() && !call.name.starts_with("DxgkDdiDestroy")
+}
+
 /// A line of the last of what happened, for the text of a failure; empty where nothing did.
 fn last(what: &str, all: &[String]) -> String {
-    let earlier = all.len().saturating_sub(EVENTS);
+    let earlier = all.len().saturating_sub(LAST);
     let shown = all[earlier..].join("; ");
     match (all.len(), earlier) {
         (0, _) => String::new(),
