@@ -3,6 +3,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `db.rs` | creation, connection, the rules about both |
+//! | `db/bands.rs` | priority bands |
+//! | `db/callbacks.rs` | callbacks about doorbells that take their time, or fail for a while |
 //! | `db/anew.rs` | queues of the user-mode driver that are made anew |
 //! | `db/idle.rs` | doorbells of idle engines |
 //! | `db/power.rs` | power components of engines |

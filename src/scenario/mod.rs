@@ -6,8 +6,8 @@
 //! # Writing a case
 //!
 //! A case is a function of a [`Stage`]: it has [`Stage::play`] boot a machine as a [`Setup`] says, plays on the
-//! [`Scene`], and returns `Ok` or what is wrong. Behind it the machine is shut down and audited. `examples/own_case` is a
-//! crate with two cases of its own, a program that plays them with the arguments of `fencepost scenario`
+//! [`Scene`], and returns `Ok` or what is wrong. Behind it the machine is shut down and audited. `examples/own_case` is
+//! a crate with two cases of its own, a program that plays them with the arguments of `fencepost scenario`
 //! ([`cli::play_cases`](crate::cli::play_cases)) and a test that plays them natively, with the images, and with drivers
 //! that are wrong. [`crates`](crate::crates) has the crates whose types it needs. `fencepost scenario NAME --native`
 //! plays one case, `--repeat N --jobs N` many times, `--setting NAME=NUMBER` with a value of the driver's.
@@ -104,6 +104,7 @@ pub use db::{
     ABORT, CONNECTED, Doorbell, HardwareQueue, KernelQueue, Memory, NOTIFY, RETRY, RingQueue, Room, crowd, store,
 };
 pub use dxgkrnl_model::adapter::DdiCall;
+pub use dxgkrnl_model::personality::{CallbackFault, FaultPlan, Gate, Gates, Personality};
 pub use forms::render_only;
 pub use groups::{GROUPS, Group};
 pub use pt::storm::{Deaths, play as deaths};

@@ -58,8 +58,8 @@ impl Arguments {
 }
 
 impl DdiCall {
-    /// The value of a member: a handle's bits, a number, flags as the number that they are. `None`: the call has no such
-    /// argument, or it is not kept.
+    /// The value of a member: a handle's bits, a number, flags as the number that they are. `None`: the call has no
+    /// such argument, or it is not kept.
     pub fn get(&self, member: &str) -> Option<u64> {
         self.members().iter().find(|(name, _)| *name == member).map(|(_, value)| *value)
     }
@@ -191,8 +191,8 @@ impl Record for DXGKARG_UPDATECURRENTVALUESFROMCPU {
     }
 }
 
-/// An argument of a call. `(&Argument(…)).kept()` is what is kept of it: the method is there for some kinds, and for any
-/// other one [`NotKept`] has it.
+/// An argument of a call. `(&Argument(…)).kept()` is what is kept of it: the method is there for some kinds, and for
+/// any other one [`NotKept`] has it.
 pub(crate) struct Argument<T>(pub(crate) T);
 
 /// An argument of which nothing is kept.
