@@ -11,7 +11,7 @@ pub use dxgkrnl_model::driver::Decorator;
 use dxgkrnl_model::driver::{Driver, LoadedDriver};
 use dxgkrnl_model::os::Os;
 use dxgkrnl_model::personality::Personality;
-use dxgkrnl_model::process::Process;
+use dxgkrnl_model::process::{End, Process};
 use nt_model::{LoadOptions, Machine};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
@@ -265,6 +265,12 @@ impl User {
         let received = self.process.nt().insert_handle(object);
         drop(other.process.nt().close_handle(handle));
         Ok(received)
+    }
+
+    /// Ends the process, as TerminateProcess does, although objects of its user-mode driver live: their calls fail from
+    /// then on.
+    pub fn kill(&self) {
+        self.process.finish(End::Terminated);
     }
 
     /// Opens the adapter with this LUID, or the first; `flags`: `FP_OPEN_…`.

@@ -100,8 +100,8 @@ macro_rules! decorate {
         $(#[$meta:meta])*
         $name:ident: $slot:ident($($argument:ident: $type:ty),* $(,)?) $(-> $returns:ty)? $body:block
     )*) => {
-        $($(#[$meta])* pub fn $name(table: &mut wddm_abi::DRIVER_INITIALIZATION_DATA) {
-            wddm_abi::win_extern! {
+        $($(#[$meta])* pub fn $name(table: &mut $crate::crates::wddm_abi::DRIVER_INITIALIZATION_DATA) {
+            $crate::crates::wddm_abi::win_extern! {
                 fn instead($($argument: $type),*) $(-> $returns)? $body
             }
             $crate::wrap::note(table, instead as *const () as usize);

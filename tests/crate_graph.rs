@@ -44,6 +44,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "wddm_abi",
         ],
     ),
+    // Cases of another crate, by the library alone.
+    ("own_case", &["fencepost"]),
 ];
 
 /// What the driver image is made of besides our crates: docs/decisions/0002-crates-in-the-driver.md.

@@ -19,9 +19,10 @@ mod tdr;
 mod wine;
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use dxgkrnl_model::personality::{Personality, Windows};
 use fencepost::check::Outcome;
+use fencepost::scenario::Scenario;
 use fencepost::setting::{Assignment, companions, each_once, of_ours};
 use fencepost::world::{Form, Images};
 use kmd_core::setting_values::Part;
@@ -219,6 +220,31 @@ fn end_without_output() {
     }));
 }
 
+/// Plays cases of another crate, as `fencepost scenario` plays those of this one, and takes the same arguments: NAME
+/// (all cases if none is given), `--native`, `--list`, `--repeat N` and so on. The exit status is that of `fencepost`.
+///
+/// A case that has clients in processes of their own needs the program `fencepost` beside this one, or one folder up.
+pub fn play_cases(cases: &'static [Scenario]) -> ExitCode {
+    end_without_output();
+    let ids: String = cases.iter().map(|case| format!("\n  {:6} {}", case.id, case.title)).collect();
+    let command =
+        Own::command().about("Plays conformance cases, all if none is named").after_help(format!("Cases:{ids}"));
+    let Own { arguments } = match Own::from_arg_matches(&command.get_matches()) {
+        Ok(own) => own,
+        Err(error) => error.exit(),
+    };
+    let held = arguments.check_of(cases).and_then(|_| scenario::run_of(&arguments, cases));
+    exit(held.map(|held| if held { Outcome::Held } else { Outcome::Broken }))
+}
+
+/// The arguments of a program that plays its own cases.
+#[derive(Parser)]
+#[command(version, max_term_width = 120)]
+struct Own {
+    #[command(flatten)]
+    arguments: scenario::Arguments,
+}
+
 /// Carries out what the arguments say.
 pub fn main() -> ExitCode {
     end_without_output();
@@ -232,6 +258,11 @@ pub fn main() -> ExitCode {
         }
         false => command.run(),
     });
+    exit(done)
+}
+
+/// The exit status, and what is said of an error.
+fn exit(done: Result<Outcome>) -> ExitCode {
     match done {
         Ok(Outcome::Held) => ExitCode::SUCCESS,
         Ok(Outcome::Broken) => ExitCode::from(1),

@@ -6,7 +6,7 @@ use anyhow::{Result, bail, ensure};
 use clap::{Args, value_parser};
 use fencepost::dump::OfCases;
 use fencepost::scenario::{
-    AT_ONCE, GROUPS, LIMIT, Outcome, Scenario, Stage, Status, list, run_at_once, select, why_unreached,
+    AT_ONCE, GROUPS, LIMIT, Outcome, Scenario, Stage, Status, all, list, run_at_once, select_of, why_unreached,
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
@@ -100,6 +100,10 @@ fn say(cases: &[&Scenario], results: &[Outcome], repeat: u32) {
         if outcome.status != Status::Pass {
             println!("      {}", outcome.reason);
         }
+        if !outcome.numbers.is_empty() {
+            let numbers: Vec<_> = outcome.numbers.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            println!("      {}", numbers.join(" "));
+        }
     }
     for case in cases.iter().filter(|_| repeat != 1) {
         let plays: Vec<_> = results.iter().filter(|outcome| outcome.id == case.id).collect();
@@ -107,6 +111,12 @@ fn say(cases: &[&Scenario], results: &[Outcome], repeat: u32) {
         let times = plays.iter().map(|outcome| outcome.ms);
         let (least, most) = (times.clone().min().unwrap_or(0), times.max().unwrap_or(0));
         println!("{:6} {passed} of {} passed ({least} to {most} ms)", case.id, plays.len());
+        let names: BTreeSet<_> = plays.iter().flat_map(|outcome| outcome.numbers.keys()).collect();
+        for name in names {
+            let values = plays.iter().filter_map(|outcome| outcome.numbers.get(name));
+            let (least, most) = (values.clone().min().unwrap_or(&0), values.max().unwrap_or(&0));
+            println!("      {name}={least} to {most}");
+        }
     }
 }
 
@@ -132,14 +142,10 @@ fn groups() -> String {
 }
 
 impl Arguments {
-    /// The cases that are named.
-    fn cases(&self) -> Result<Vec<&'static Scenario>> {
-        let name = match &self.name {
-            Some(name) => name,
-            None if self.list => "all",
-            None => bail!("say what to play: an id (NF-01), a group, or all\n{}", groups()),
-        };
-        let cases = select(name);
+    /// Those of `all` that are named.
+    fn cases(&self, all: impl IntoIterator<Item = &'static Scenario>) -> Result<Vec<&'static Scenario>> {
+        let name = self.name.as_deref().unwrap_or("all");
+        let cases = select_of(all, name);
         ensure!(
             !cases.is_empty(),
             "no case and no group is called '{name}': it is one id, one group, or all; --list shows them"
@@ -149,9 +155,17 @@ impl Arguments {
 
     /// Checks the arguments. Returns whether the image files run.
     pub fn check(&self) -> Result<bool> {
+        if self.name.is_none() && !self.list {
+            bail!("say what to play: an id (NF-01), a group, or all\n{}", groups());
+        }
+        self.check_of(all())
+    }
+
+    /// [`check`](Self::check), for cases of another crate.
+    pub fn check_of(&self, all: impl IntoIterator<Item = &'static Scenario>) -> Result<bool> {
         self.settings.checked()?;
         check_json(self.json.as_ref())?;
-        let cases = self.cases()?;
+        let cases = self.cases(all)?;
         self.dump.check()?;
         if self.dump.path().is_some() {
             ensure!(!self.mode.native, NO_IMAGES);
@@ -165,8 +179,13 @@ impl Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<bool> {
+    run_of(arguments, all())
+}
+
+/// [`run`], for cases of another crate.
+pub fn run_of(arguments: &Arguments, all: impl IntoIterator<Item = &'static Scenario>) -> Result<bool> {
     let settings = arguments.settings.checked()?;
-    let cases = arguments.cases()?;
+    let cases = arguments.cases(all)?;
     if arguments.list {
         print!("{}", list(&cases));
         if let Some(path) = &arguments.json {

@@ -223,6 +223,7 @@ mod tests {
                 status: *status,
                 reason: String::new(),
                 ms: 0,
+                numbers: std::collections::BTreeMap::new(),
                 recoveries: Vec::new(),
                 reached: std::collections::BTreeSet::new(),
             };

@@ -30,6 +30,7 @@ mod worker;
 use super::db::{RingQueue, Room, denied, joined, raw};
 use super::raw::Thunk;
 use super::{Played, Raw, Scenario, Scene, Setup, Stage, same};
+use crate::fuzz::dice::Dice;
 use anyhow::{Context, ensure};
 use every::Handles;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,15 +91,6 @@ const OWN: &[Scenario] = &[
         play: changed,
     },
 ];
-
-/// SplitMix64.
-pub(super) fn next(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut word = *seed;
-    word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-    word ^ word >> 31
-}
 
 /// What the drivers' functions behind the new calls have counted.
 fn reached(scene: &Scene) -> u64 {
@@ -346,11 +338,11 @@ fn changed(stage: &Stage) -> Played {
         let (mut made, mut refused) = (0, 0);
         std::thread::scope(|scope| -> Played {
             let spoiler = scope.spawn(|| -> Played {
-                let mut seed = 1;
+                let mut dice = Dice::new(1);
                 while !stop.load(Ordering::Acquire) {
                     // Initial value 1 or 2, and a device that is there or not.
-                    raw.store(memory.cpu + initial, 1 + (next(&mut seed) & 1))?;
-                    let device = if next(&mut seed) & 3 == 0 { 0xBAD0 } else { u64::from(room.device) };
+                    raw.store(memory.cpu + initial, 1 + (dice.next() & 1))?;
+                    let device = if dice.next() & 3 == 0 { 0xBAD0 } else { u64::from(room.device) };
                     raw.store(memory.cpu, device)?;
                 }
                 Ok(())

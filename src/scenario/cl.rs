@@ -11,9 +11,9 @@ mod stall;
 mod stranger;
 mod vary;
 
-use super::db::Room;
+use super::db::{Room, raw};
 use super::raw::Raw;
-use super::{Denied, Played, Scenario, Scene, Setup, Stage, same};
+use super::{Denied, Played, Scenario, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::{Affinity, HwContexts, Residency};
 use stranger::{Stranger, Style};
@@ -51,11 +51,6 @@ const OWN: &[Scenario] = &[
 
 const fn case(id: &'static str, title: &'static str, source: &'static str, play: fn(&Stage) -> Played) -> Scenario {
     Scenario { id, title, source, play }
-}
-
-/// Direct `D3DKMT*` calls in a new process that does not load the user-mode driver.
-fn raw(scene: &Scene) -> Result<Raw> {
-    Raw::open(&std::sync::Arc::new(scene.world.os.create_process("client")), scene.adapter().luid())
 }
 
 /// Plays a client twice on each of nodes 0 and 1: 20 submissions, each on memory that is allocated for it and freed

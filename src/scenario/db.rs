@@ -3,6 +3,8 @@
 //! | file | holds |
 //! |---|---|
 //! | `db.rs` | creation, connection, the rules about both |
+//! | `db/bands.rs` | priority bands |
+//! | `db/callbacks.rs` | callbacks about doorbells that take their time, or fail for a while |
 //! | `db/anew.rs` | queues of the user-mode driver that are made anew |
 //! | `db/idle.rs` | doorbells of idle engines |
 //! | `db/power.rs` | power components of engines |
@@ -20,6 +22,7 @@
 
 mod anew;
 mod bands;
+mod callbacks;
 mod crowd;
 mod idle;
 mod kernel;
@@ -38,8 +41,7 @@ mod together;
 pub use crowd::crowd;
 pub(in crate::scenario) use idle::MODELS;
 pub(super) use idle::idle_queue;
-pub use room::{ABORT, KernelQueue, Memory, NOTIFY, RETRY, RingQueue, Room};
-pub(super) use room::{CONNECTED, HardwareQueue};
+pub use room::{ABORT, CONNECTED, Doorbell, HardwareQueue, KernelQueue, Memory, NOTIFY, RETRY, RingQueue, Room};
 
 use super::stuck::Stuck;
 use super::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, portable, same};
@@ -73,7 +75,8 @@ pub(super) const fn joined<const N: usize>(parts: &[&[Scenario]]) -> [Scenario; 
 
 pub(super) const CASES: &[Scenario] = &joined::<
     {
-        let [pool, ring, schedule] = [pool::CASES.len(), ring::CASES.len(), schedule::CASES.len() + bands::CASES.len()];
+        let [pool, ring, schedule] =
+            [pool::CASES.len(), ring::CASES.len(), schedule::CASES.len() + bands::CASES.len() + callbacks::CASES.len()];
         let [idle, power, kernel] = [idle::CASES.len(), power::CASES.len(), kernel::CASES.len()];
         let more =
             anew::CASES.len() + path::CASES.len() + crowd::CASES.len() + resize::CASES.len() + priority::CASES.len();
@@ -94,6 +97,7 @@ pub(super) const CASES: &[Scenario] = &joined::<
     priority::CASES,
     anew::CASES,
     bands::CASES,
+    callbacks::CASES,
 ]);
 
 const OWN: &[Scenario] = &[
@@ -168,13 +172,13 @@ const OWN: &[Scenario] = &[
     },
 ];
 
-/// A process and its raw view of the first adapter.
+/// Direct calls of a process `client`.
 pub(super) fn raw(scene: &Scene) -> anyhow::Result<Raw> {
-    Raw::open(&std::sync::Arc::new(scene.world.os.create_process("client")), scene.adapter().luid())
+    scene.raw("client")
 }
 
 /// A store of 8 bytes.
-pub(super) fn store(address: u64, value: u64) -> Encoded {
+pub fn store(address: u64, value: u64) -> Encoded {
     Store { address, value }.to_packet()
 }
 

@@ -15,8 +15,8 @@ mod memory;
 mod queue;
 mod scheduling;
 
+use super::client::{Client, endless};
 use super::nf::intra_gpu_record;
-use super::rig::{Rig, endless};
 use super::stage::PATIENCE;
 use super::{Played, Scenario, Scene, Setup, Stage};
 use crate::demo::counters;
@@ -164,6 +164,12 @@ pub(super) const CASES: &[Scenario] = &[
         source: "KeSetPriorityThread; KeSetTimerEx",
         play: kernel::short_work,
     },
+    Scenario {
+        id: "DD-23",
+        title: "a DPC for which nothing is left: the driver tells nothing anew, and work goes on",
+        source: "DxgkCbQueueDpc, Return value; DxgkDdiDpcRoutine, Remarks",
+        play: device::late_dpc,
+    },
 ];
 
 /// Functions that DD-01 does not demand to see called, and why. Other cases call them.
@@ -200,7 +206,7 @@ fn every_slot(stage: &Stage) -> Played {
     let mut called = BTreeSet::new();
     let mut filled = BTreeSet::new();
     stage.play(Setup::default().windows(|windows| windows.every_slot = true), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (user, kernel) = (rig.queue(0)?, rig.device.queue(1, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)?);
         let (fence, page) = (rig.fence(0, true)?, rig.page()?);
         for (at, queue) in [(0, &user), (1, &kernel)] {
@@ -225,7 +231,7 @@ fn every_slot(stage: &Stage) -> Played {
     let setup = setup.setting("IdleMilliseconds", 1);
     let setup = setup.windows(|windows| windows.native_fence_os_caps.intra_gpu = true);
     stage.play(setup, |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, page) = (rig.queue(0)?, rig.page()?);
         queue.run(|list| list.store(page.at(0), 1))?;
         page.until(scene, "work", 0, 1)?;
@@ -248,7 +254,7 @@ fn every_slot(stage: &Stage) -> Played {
         // A hang of a hardware queue whose context was made by the obsolete pair, and one of packets.
         let setup = Setup::default().quick_tdr().setting("MaxRung", setting).resets(1);
         stage.play(setup.windows(|windows| windows.hw_contexts = HwContexts::CreateHwContext), |scene| {
-            let rig = Rig::open(scene, "client")?;
+            let rig = Client::open(scene, "client")?;
             let queue = rig.device.queue(0, 64 << 10, 0, 0)?;
             let (_memory, address, length) = endless(&rig.device)?;
             queue.run(|list| list.indirect(address, length))?;

@@ -13,14 +13,16 @@ mod trace;
 
 use super::db::{RingQueue, Room, joined, raw};
 use super::stage::PATIENCE;
-use super::{Played, Scenario, Scene, Setup, Stage, rig, same};
+use super::{
+    Played, Scenario, Scene, Setup, Stage, client, native_fence_log_packet, native_fence_log_records,
+    native_fence_logs, same,
+};
 use crate::client::{Fence, Queue};
+use crate::fuzz::dice::Dice;
 use anyhow::{Context, Result, ensure};
-use dxgkrnl_model::initiative::LogBuffer;
 use dxgkrnl_model::personality::LogWakes;
-use dxgkrnl_model::report::LogRecord;
 use gpu_wire::GpuVa;
-use gpu_wire::packet::{Encoded, FaultKind, Log, log_operation};
+use gpu_wire::packet::{Encoded, FaultKind, log_operation};
 use gpu_wire::ring::FAULT_KIND;
 use umd_core::ffi::types::{FP_KIND_SYSTEM, FP_QUEUE_KERNEL_MODE};
 use wddm_abi::DXGK_NATIVE_FENCE_LOG_OPERATION;
@@ -68,19 +70,6 @@ const OWN: &[Scenario] = &[
     },
 ];
 
-/// The entries that name `fence`, of waits or of signals.
-fn records(scene: &Scene, fence: u32, is_wait_log: bool) -> Vec<LogRecord> {
-    let log = scene.world.os.report().log;
-    log.into_iter().filter(|record| record.fence == fence && record.is_wait_log == is_wait_log).collect()
-}
-
-/// The log buffers of the queue with this handle: waits, signals.
-fn logs(scene: &Scene, queue: u32) -> anyhow::Result<[LogBuffer; 2]> {
-    let all = scene.world.os.fence_logs(scene.adapter());
-    let find = |waits: bool| all.iter().find(|log| log.queue == queue && log.is_wait_log == waits).copied();
-    Ok([find(true).context("a log of waits")?, find(false).context("a log of signals")?])
-}
-
 /// User mode's handle of the only queue that has logs.
 fn only_queue(scene: &Scene) -> anyhow::Result<u32> {
     let all = scene.world.os.fence_logs(scene.adapter());
@@ -99,7 +88,7 @@ fn two(stage: &Stage) -> Played {
             let room = Room::new(&raw)?;
             let queue = room.queue(0, true)?;
             same("calls", scene.calls("DxgkDdiSetNativeFenceLogBuffer"), 2)?;
-            let both = logs(scene, queue.handle)?;
+            let both = native_fence_logs(scene, queue.handle)?;
             for log in both {
                 ensure!(log.cpu != 0 && log.gpu != 0, "{log:?} lacks an address");
                 same("a system process's address", log.system != 0, system == 1)?;
@@ -121,20 +110,20 @@ fn signal(stage: &Stage) -> Played {
         let queue = device.queue(0, 4096, 0, 0)?;
         let fence = device.fence(0, 0)?;
         let number = only_queue(scene)?;
-        let before = logs(scene, number)?[1];
+        let before = native_fence_logs(scene, number)?[1];
         queue.run(|list| list.signal(&fence, 77))?;
         queue.wait(0, PATIENCE)?;
-        let after = logs(scene, number)?[1];
+        let after = native_fence_logs(scene, number)?[1];
         // The signal, and the one of the progress fence.
         same("entries", after.index, before.index + 2)?;
-        let found = records(scene, handle(&fence)?, false);
+        let found = native_fence_log_records(scene, handle(&fence)?, false);
         same("records", found.len(), 1)?;
         let record = found[0];
         same("queue, value", (record.queue, record.value), (number, 77))?;
         let executed = DXGK_NATIVE_FENCE_LOG_OPERATION::DXGK_NATIVE_FENCE_LOG_OPERATION_SIGNAL_EXECUTED;
         same("operation", record.operation(), Some(executed))?;
         ensure!(record.end != 0, "no end timestamp");
-        same("waits", records(scene, handle(&fence)?, true), Vec::new())
+        same("waits", native_fence_log_records(scene, handle(&fence)?, true), Vec::new())
     })
 }
 
@@ -156,12 +145,12 @@ fn stalled(stage: &Stage) -> Played {
         scene.until("the list", || Ok(memory.read_u64(0)? == 1))?;
         beside.run(|list| list.nop(8))?;
         beside.wait(0, PATIENCE)?;
-        same("nothing yet", records(scene, handle(&fence)?, true).len(), 0)?;
+        same("nothing yet", native_fence_log_records(scene, handle(&fence)?, true).len(), 0)?;
         signaller.run(|list| list.signal(&fence, 5))?;
         waiter.wait(0, PATIENCE)?;
         let ended = scene.world.os.calibrate_gpu_clock(scene.adapter(), 0).context("a calibration")?.gpu;
-        let waits = records(scene, handle(&fence)?, true);
-        let signals = records(scene, handle(&fence)?, false);
+        let waits = native_fence_log_records(scene, handle(&fence)?, true);
+        let signals = native_fence_log_records(scene, handle(&fence)?, false);
         same("entries", (waits.len(), signals.len()), (1, 1))?;
         let (wait, signal) = (waits[0], signals[0]);
         let unblocked = DXGK_NATIVE_FENCE_LOG_OPERATION::DXGK_NATIVE_FENCE_LOG_OPERATION_WAIT_UNBLOCKED;
@@ -181,7 +170,7 @@ fn unstalled(stage: &Stage) -> Played {
         let fence = device.fence(9, 0)?;
         queue.run(|list| list.wait(&fence, 5))?;
         queue.wait(0, PATIENCE)?;
-        let found = records(scene, handle(&fence)?, true);
+        let found = native_fence_log_records(scene, handle(&fence)?, true);
         same("entries", found.len(), 1)?;
         let record = found[0];
         let unblocked = DXGK_NATIVE_FENCE_LOG_OPERATION::DXGK_NATIVE_FENCE_LOG_OPERATION_WAIT_UNBLOCKED;
@@ -189,12 +178,6 @@ fn unstalled(stage: &Stage) -> Played {
         ensure!(record.end != 0 && record.observed <= record.end, "{record:?}");
         Ok(())
     })
-}
-
-/// A linear congruential generator: the same numbers for the same seed.
-fn random(seed: &mut u64) -> u64 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    *seed >> 33
 }
 
 fn timestamps(stage: &Stage) -> Played {
@@ -206,12 +189,12 @@ fn timestamps(stage: &Stage) -> Played {
         let fences = [device.fence(0, 0)?, device.fence(0, 0)?, device.fence(0, 0)?];
         let calibrate = || scene.world.os.calibrate_gpu_clock(scene.adapter(), 0).context("a calibration");
         let before = calibrate()?;
-        let mut seed = stage.seed();
+        let mut dice = Dice::new(stage.seed());
         let mut values = [0; 3];
         // Each queue signals its own fence, and waits for values that others are to have by then.
         for _ in 0..150 {
-            let at = usize::try_from(random(&mut seed) % 3)?;
-            let other = usize::try_from(random(&mut seed) % 3)?;
+            let at = usize::try_from(dice.below(3))?;
+            let other = usize::try_from(dice.below(3))?;
             let (mine, theirs) = (values[at] + 1, values[other]);
             queues[at].run(|list| {
                 list.wait(&fences[other], theirs)?;
@@ -238,10 +221,6 @@ fn timestamps(stage: &Stage) -> Played {
     })
 }
 
-fn log_packet(handle: u32, operation: u32, value: u64, index_hint: u32) -> Encoded {
-    Log { fence_handle: handle, operation, value, index_hint, reserved: 0 }.to_packet()
-}
-
 fn hostile(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let raw = raw(scene)?;
@@ -255,25 +234,28 @@ fn hostile(stage: &Stage) -> Played {
             let value = u64::from(index) + 1;
             let progress = queue.submit_through(&[
                 Encoded::fence_signal(GpuVa(fence.gpu), value),
-                log_packet(0xDEAD_0000 + index, executed, value, hint),
+                native_fence_log_packet(0xDEAD_0000 + index, executed, value, hint),
             ])?;
             queue.wait(scene, progress)?;
         }
-        let own = logs(scene, queue.queue.handle)?[1];
+        let own = native_fence_logs(scene, queue.queue.handle)?[1];
         same("where the entries are", (own.index, own.wraps), (4, 0))?;
-        let others = logs(scene, victim.queue.handle)?;
+        let others = native_fence_logs(scene, victim.queue.handle)?;
         same("the other queue's logs", others.map(|log| (log.index, log.wraps)), [(0, 0); 2])?;
-        let found: Vec<_> = (0..4).flat_map(|index| records(scene, 0xDEAD_0000 + index, false)).collect();
+        let found: Vec<_> =
+            (0..4).flat_map(|index| native_fence_log_records(scene, 0xDEAD_0000 + index, false)).collect();
         same("as user mode had it", found.len(), 4)?;
         // The OS wakes by value, whatever the log says.
-        let (progress, _) =
-            queue.submit(&[Encoded::fence_signal(GpuVa(fence.gpu), 50), log_packet(0xDEAD_BEEF, executed, 3, 0)])?;
-        let waiting = rig::block(&raw, room.device, vec![(fence.handle, 50)], false);
-        rig::returned("a wait", &waiting)?.context("a wait")?;
+        let (progress, _) = queue.submit(&[
+            Encoded::fence_signal(GpuVa(fence.gpu), 50),
+            native_fence_log_packet(0xDEAD_BEEF, executed, 3, 0),
+        ])?;
+        let waiting = client::block(&raw, room.device, vec![(fence.handle, 50)], false);
+        client::returned("a wait", &waiting)?.context("a wait")?;
         queue.wait(scene, progress)?;
         // An operation that the documents do not name, and a log command that belongs to nothing.
-        let unknown = [Encoded::fence_signal(GpuVa(fence.gpu), 60), log_packet(1, 7, 60, 0)];
-        let stray = [log_packet(1, executed, 60, 0)];
+        let unknown = [Encoded::fence_signal(GpuVa(fence.gpu), 60), native_fence_log_packet(1, 7, 60, 0)];
+        let stray = [native_fence_log_packet(1, executed, 60, 0)];
         for packets in [&unknown[..], &stray[..]] {
             let other_room = Room::new(&raw)?;
             let bad = RingQueue::connected(scene, &other_room, 1, 4096)?;
@@ -315,7 +297,7 @@ fn kernel_mode(stage: &Stage) -> Played {
     for optimized in [0, 1] {
         let setup = Setup::default().setting("OptimizedInterrupt", optimized);
         stage.play(setup.windows(|windows| windows.kernel_queue_logs = true), |scene| {
-            let rig = rig::Rig::open(scene, "client")?;
+            let rig = client::Client::open(scene, "client")?;
             let queue = rig.device.queue(0, 4096, FP_QUEUE_KERNEL_MODE, 0)?;
             let fence = rig.fence(0, true)?;
             same("logs", scene.world.os.fence_logs(scene.adapter()).len(), 2)?;
@@ -336,7 +318,7 @@ fn woken_by_entries(stage: &Stage) -> Played {
     for shadow in [0, 1] {
         let setup = Setup::default().setting("OptimizedInterrupt", 1).setting("ShadowMonitoredValue", shadow);
         stage.play(setup.windows(|windows| windows.log_wakes = LogWakes::Entries), |scene| {
-            let rig = rig::Rig::open(scene, "client")?;
+            let rig = client::Client::open(scene, "client")?;
             let queues = [rig.queue(0)?, rig.queue(0)?, rig.queue(1)?];
             let fences = [rig.fence(0, true)?, rig.fence(0, true)?, rig.fence(0, true)?];
             for round in 0..40_u64 {
@@ -374,10 +356,15 @@ fn entry_before_wake(stage: &Stage) -> Played {
                 // The wait is there before the signal, so it is the interrupt that ends it.
                 raw.wait_cpu(room.device, &[(fence.handle, value)], false, Some(handle))?;
                 let signal = Encoded::fence_signal(GpuVa(fence.gpu), value);
-                let log = log_packet(fence.handle, log_operation::SIGNAL_EXECUTED, value, u32::try_from(value)? - 1);
+                let log = native_fence_log_packet(
+                    fence.handle,
+                    log_operation::SIGNAL_EXECUTED,
+                    value,
+                    u32::try_from(value)? - 1,
+                );
                 let progress = queue.submit_through(&[signal, log])?;
                 ensure!(raw.wait_event(&event, PATIENCE.unwrap_or_default()), "value {value} woke nobody");
-                let log = logs(scene, queue.queue.handle)?[1];
+                let log = native_fence_logs(scene, queue.queue.handle)?[1];
                 let count = u64::from(log.wraps) * u64::from(log.entries) + u64::from(log.index);
                 same("entries at the wake-up", count, value)?;
                 queue.wait(scene, progress)?;

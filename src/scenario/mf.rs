@@ -175,7 +175,7 @@ fn any_and_all(stage: &Stage) -> Played {
         raw.close(any_handle);
         raw.close(all_handle);
         // A call for a value that has not come sleeps until the value does.
-        let sleeper = super::rig::block(&raw, device, vec![(waits[2].0, 7)], false);
+        let sleeper = super::client::block(&raw, device, vec![(waits[2].0, 7)], false);
         for value in [5, 6] {
             ensure!(sleeper.recv_timeout(soon).is_err(), "a blocking wait for 7 returned before {value}");
             raw.signal_cpu(device, &[(waits[2].0, value)]).context("signal")?;

@@ -15,12 +15,7 @@ mod end;
 mod local;
 mod share;
 
-use super::stage::PATIENCE;
 use super::{Played, Scenario, Scene, Stage};
-use crate::client::{Allocation, Device, Queue};
-use anyhow::{Result, ensure};
-use std::time::Instant;
-use umd_core::ffi::types::FP_KIND_SYSTEM;
 use wddm_abi::{D3DDDI_NATIVEFENCE_TYPE, D3DKMT_CREATENATIVEFENCE, D3DKMT_HANDLE};
 
 const CREATE: &str = "Native GPU fence object, KMD DDIs to create, open, close, and destroy a native fence object";
@@ -149,34 +144,4 @@ pub(super) fn intra_gpu_record(device: D3DKMT_HANDLE) -> D3DKMT_CREATENATIVEFENC
     let mut record = super::Raw::native_fence_record(device, 0);
     record.Info.Type = D3DDDI_NATIVEFENCE_TYPE::D3DDDI_NATIVEFENCE_TYPE_INTRA_GPU;
     record
-}
-
-/// A queue on node 0 and memory that the CPU sees.
-pub(super) struct Probe {
-    /// The queue on node 0.
-    pub queue: Queue,
-    /// The memory.
-    pub memory: Allocation,
-}
-
-impl Probe {
-    /// Makes both.
-    pub fn new(device: &Device) -> Result<Self> {
-        Ok(Self { queue: device.queue(0, 64 << 10, 0, 0)?, memory: device.allocate(FP_KIND_SYSTEM, 4096, 0)? })
-    }
-
-    /// What the GPU finds at `va`. No CPU wait, whose end would move a MonitoredValue some time later.
-    pub fn read(&self, va: u64) -> Result<u64> {
-        let at = self.memory.gpu_va()?;
-        let progress = self.queue.run(|list| {
-            list.store(at, 0xBAD)?;
-            list.copy(va, at, 8)
-        })?;
-        let end = Instant::now() + PATIENCE.unwrap_or_default();
-        while self.queue.progress()?.0 < progress {
-            ensure!(Instant::now() < end, "the copy from {va:#x} did not end");
-            std::thread::yield_now();
-        }
-        Ok(self.memory.read_u64(0)?)
-    }
 }

@@ -19,7 +19,7 @@ mod under;
 
 pub(in crate::scenario) use left::census;
 
-use super::rig::{Page, Rig};
+use super::client::{Client, Page};
 use super::{Played, Scenario, Scene, Setup, same};
 use crate::client::Queue;
 use anyhow::Result;
@@ -141,7 +141,7 @@ fn setup() -> Setup {
 
 /// A process beside, in this Linux process, whose work must come out right whatever happens to others.
 struct Neighbour {
-    _rig: Rig,
+    _rig: Client,
     queue: Queue,
     page: Page,
     value: u64,
@@ -149,7 +149,7 @@ struct Neighbour {
 
 impl Neighbour {
     fn new(scene: &Scene, node: u32) -> Result<Self> {
-        let rig = Rig::open(scene, "neighbour")?;
+        let rig = Client::open(scene, "neighbour")?;
         let (queue, page) = (rig.queue(node)?, rig.page()?);
         Ok(Self { _rig: rig, queue, page, value: 0 })
     }

@@ -19,7 +19,8 @@ use wddm_abi::{
     D3DKMT_CREATENATIVEFENCE, D3DKMT_CREATESYNCHRONIZATIONOBJECT2, D3DKMT_DESTROYDEVICE,
     D3DKMT_DESTROYSYNCHRONIZATIONOBJECT, D3DKMT_HANDLE, D3DKMT_OPENADAPTERFROMLUID, D3DKMT_OPENNATIVEFENCEFROMNTHANDLE,
     D3DKMT_OPENNTHANDLEFROMNAME, D3DKMT_OPENSYNCOBJECTNTHANDLEFROMNAME, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMCPU,
-    D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, HANDLE, LUID, NTSTATUS, OBJECT_ATTRIBUTES, UNICODE_STRING, winfn,
+    D3DKMT_SUBMITCOMMAND, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMCPU, HANDLE, LUID, NTSTATUS, OBJECT_ATTRIBUTES,
+    UNICODE_STRING, winfn,
 };
 
 /// A function of one record, whichever way it takes it.
@@ -108,6 +109,17 @@ impl Raw {
     pub fn ok<T>(&self, thunk: impl Thunk<T>, record: &mut T) -> Result<(), Denied> {
         let status = self.call(thunk, record);
         if status.is_success() { Ok(()) } else { Err(Denied(status)) }
+    }
+
+    /// Submits a command buffer to a packet context ([`Room::packet_context`](super::Room::packet_context)).
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn submit_command(&self, context: D3DKMT_HANDLE, commands: u64, length: u32) -> Result<(), Denied> {
+        let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
+        (record.Commands, record.CommandLength) = (commands, length);
+        (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, context);
+        self.ok(self.thunks.D3DKMTSubmitCommand, &mut record)
     }
 
     /// Creates a device.

@@ -17,8 +17,8 @@ mod memory;
 mod refused;
 mod rings;
 
+use super::client::{Client, PATIENCE};
 use super::db::{RETRY, RingQueue, Room, joined, raw, store};
-use super::rig::{PATIENCE, Rig};
 use super::te::Loop;
 use super::{Played, Scenario, Scene, Setup, Stage, same};
 use crate::client::{Allocation, Device};
@@ -94,12 +94,6 @@ pub(super) fn fill(device: &Device, word: u32) -> Result<Allocation> {
     Ok(local)
 }
 
-/// How often a rule was checked.
-pub(super) fn checked(scene: &Scene, name: &str) -> u64 {
-    let report = scene.world.os.report();
-    report.rules.iter().find(|rule| rule.rule.name == name).map_or(0, |rule| rule.evaluations)
-}
-
 /// Bytes of local memory in use.
 fn used(scene: &Scene) -> u64 {
     let report = scene.world.os.report();
@@ -132,7 +126,7 @@ fn order(stage: &Stage) -> Played {
             let room = Room::new(&process)?;
             let memory = room.memory(scene, 4096)?;
             let ring = RingQueue::connected(scene, &room, 0, 65536)?;
-            let rig = Rig::open(scene, "owner")?;
+            let rig = Client::open(scene, "owner")?;
             let local = fill(&rig.device, 7)?;
             let before = used(scene);
             // Work that is not done when the power goes, for longer than a timeout takes.
@@ -197,7 +191,7 @@ fn connected(stage: &Stage) -> Played {
             let room = Room::new(&process)?;
             let memory = room.memory(scene, 4096)?;
             let ring = RingQueue::connected(scene, &room, 0, 65536)?;
-            let rig = Rig::open(scene, "driver")?;
+            let rig = Client::open(scene, "driver")?;
             let (queue, page) = (rig.queue(1)?, rig.page()?);
             queue.run(|list| list.store(page.at(0), 0))?;
             for round in 1..=3 {
@@ -227,14 +221,14 @@ fn anew(stage: &Stage) -> Played {
     // Who writes the tables of processes; whether the driver's device has registers without power.
     for (mode, hibernates) in [(2, false), (2, true), (0, true)] {
         let play = |scene: &Scene| {
-            let rig = Rig::open(scene, "owner")?;
+            let rig = Client::open(scene, "owner")?;
             let local = fill(&rig.device, 7)?;
             let (queue, page, fence) = (rig.queue(1)?, rig.page()?, rig.fence(0, stage.rung() == 3)?);
             for round in 1..=3 {
-                let before = checked(scene, "DXG-PAGING-ANEW");
+                let before = scene.evaluations("DXG-PAGING-ANEW");
                 scene.world.os.put_to_sleep(scene.adapter(), hibernates);
                 scene.world.os.wake_up(scene.adapter());
-                ensure!(checked(scene, "DXG-PAGING-ANEW") >= before + 2, "page tables did not begin anew");
+                ensure!(scene.evaluations("DXG-PAGING-ANEW") >= before + 2, "page tables did not begin anew");
                 queue.run(|list| {
                     list.store(page.at(0), round)?;
                     list.signal(&fence, round)

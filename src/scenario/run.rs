@@ -1,10 +1,11 @@
 //! Selection, running, the JSON file.
 
 use super::forms::render_only;
+use super::stage::Skipped;
 use super::{Scenario, Stage, all, lowest};
 use dxgkrnl_model::adapter::{Recovery, What};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -43,6 +44,8 @@ pub struct Outcome {
     pub reason: String,
     /// How long it took, in milliseconds.
     pub ms: u64,
+    /// The numbers that the case has noted ([`Stage::note`]), by name.
+    pub numbers: BTreeMap<&'static str, u64>,
     /// What was reset, machine by machine, in the order in which it began.
     pub recoveries: Vec<Recovered>,
     /// Names of the rules that its machines have reached.
@@ -88,15 +91,29 @@ impl From<&Recovery> for Recovered {
 impl Outcome {
     /// The result of a case that was not played.
     fn skipped(case: &Scenario, reason: String) -> Self {
-        let (id, group) = (case.id, case.group());
-        Self { id, group, status: Status::Skip, reason, ms: 0, recoveries: Vec::new(), reached: BTreeSet::new() }
+        Self {
+            id: case.id,
+            group: case.group(),
+            status: Status::Skip,
+            reason,
+            ms: 0,
+            numbers: BTreeMap::new(),
+            recoveries: Vec::new(),
+            reached: BTreeSet::new(),
+        }
     }
 }
 
 /// The cases that `selector` names: an id, a group, or `all`. Letters of either case.
 pub fn select(selector: &str) -> Vec<&'static Scenario> {
+    select_of(all(), selector)
+}
+
+/// [`select`], among cases of another crate.
+pub fn select_of(cases: impl IntoIterator<Item = &'static Scenario>, selector: &str) -> Vec<&'static Scenario> {
     let same = |name: &str| name.eq_ignore_ascii_case(selector);
-    all().filter(|case| selector.eq_ignore_ascii_case("all") || same(case.id) || same(case.group())).collect()
+    let is_named = |case: &&Scenario| selector.eq_ignore_ascii_case("all") || same(case.id) || same(case.group());
+    cases.into_iter().filter(is_named).collect()
 }
 
 /// The list of `cases`, three lines each: id and title; source; lowest rung and why.
@@ -173,10 +190,14 @@ fn play(case: &'static Scenario, stage: &Stage, limit: Duration) -> Outcome {
             None => (case.play)(&own),
         })));
     });
+    let mut skipped = false;
     let reason = match (thread, end.recv_timeout(limit)) {
         (Err(error), _) => Some(format!("no thread: {error}")),
         (_, Ok(Ok(Ok(())))) => None,
-        (_, Ok(Ok(Err(error)))) => Some(format!("{error:#}")),
+        (_, Ok(Ok(Err(error)))) => {
+            skipped = error.is::<Skipped>();
+            Some(format!("{error:#}"))
+        }
         (_, Ok(Err(panic))) => {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -186,15 +207,20 @@ fn play(case: &'static Scenario, stage: &Stage, limit: Duration) -> Outcome {
         (_, Err(RecvTimeoutError::Disconnected)) => Some("its thread ended without a result".to_owned()),
     };
     if let (Some(dumps), Some(recorder)) = (stage.dumps(), recorder) {
-        dumps.ended(case.id, reason.is_none(), recorder);
+        dumps.ended(case.id, reason.is_none() || skipped, recorder);
     }
     Outcome {
         id: case.id,
         group: case.group(),
-        status: if reason.is_none() { Status::Pass } else { Status::Fail },
+        status: match reason {
+            None => Status::Pass,
+            Some(_) if skipped => Status::Skip,
+            Some(_) => Status::Fail,
+        },
         reason: reason.unwrap_or_default(),
         // CAST: milliseconds of a run.
         ms: begun.elapsed().as_millis() as u64,
+        numbers: kept.numbers(),
         recoveries: kept.recoveries().iter().map(Recovered::from).collect(),
         reached: kept.reached(),
     }

@@ -35,7 +35,7 @@ const NEEDS: &[Need] = &[
         "ST-69", "ST-70", "ST-71", "ST-72", "ST-80", "ST-81", "ST-82", "ST-83", "ST-84", "ST-85", "ST-86", "ST-87",
         "ST-88", "ST-89", "ST-95", "ST-96",
         "DD-01", "DD-02", "DD-03", "DD-04", "DD-08", "DD-09", "DD-10", "DD-12", "DD-13",
-        "DD-15", "DD-17", "DD-19", "DD-22", "CL-22",
+        "DD-15", "DD-17", "DD-19", "DD-22", "DD-23", "CL-22",
     ]),
     (0, "it hangs a packet node, which every rung has", &[
         "TE-01", "TE-02", "TE-03", "TE-04", "TE-06", "TE-07", "TE-08", "TE-09", "TE-10", "TE-21", "TE-28", "TE-29",
@@ -86,7 +86,7 @@ const NEEDS: &[Need] = &[
         "DB-29", "DB-30", "DB-32", "DB-33", "DB-34", "DB-35", "DB-37", "DB-38", "DB-39", "DB-40", "DB-41", "DB-42",
         "DB-43", "DB-44",
         "DB-61", "DB-62", "DB-63", "DB-64", "DB-65", "DB-66", "DB-67", "DB-78", "DB-79", "DB-80", "DB-81", "DB-82",
-        "DB-83", "DB-84", "DB-68", "DB-69",
+        "DB-83", "DB-84", "DB-85", "DB-86", "DB-68", "DB-69",
         "DB-70", "DB-45", "DB-46",
         "DB-47", "DB-73", "DB-74", "DB-75", "DB-76", "DB-77",
         "DB-49", "DB-51", "DB-52", "DB-48", "DB-53", "DB-54", "DB-55", "BI-09",
@@ -105,11 +105,11 @@ const NEEDS: &[Need] = &[
     (3, "it climbs the rungs itself, from the highest down", &["ST-03", "ST-51", "ST-52", "ST-53"]),
 ];
 
-/// The lowest rung on which the case with this id is played, 0 to 3, and why it is no lower; 3 for one that is not
-/// listed.
+/// The lowest rung on which the case with this id is played, 0 to 3, and why it is no lower; 0 for one of another
+/// crate, which [skips](super::skip) by itself what it cannot play.
 pub fn lowest(id: &str) -> (u32, &'static str) {
     let found = NEEDS.iter().find(|(.., ids)| ids.contains(&id));
-    found.map_or((3, "it is not listed"), |(rung, why, _)| (*rung, why))
+    found.map_or((0, "it is not listed"), |(rung, why, _)| (*rung, why))
 }
 
 #[cfg(test)]

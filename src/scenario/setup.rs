@@ -6,6 +6,7 @@ use dxgkrnl_model::driver::Decorator;
 use dxgkrnl_model::personality::family::members_set;
 use dxgkrnl_model::personality::{FeatureSetting, MS, Personality, SECOND};
 use nt_model::registry::RegistryValue;
+use std::ops::RangeInclusive;
 use wddm_abi::DXGK_FEATURE_ID;
 
 /// How the machine of a case differs from the usual.
@@ -25,10 +26,12 @@ pub struct Setup {
     pub others: Option<AdapterConfig>,
     /// Rules that the case breaks on purpose; each must be broken.
     pub breaks: Vec<&'static str>,
+    /// Rules that the case may break: whether it does is decided by a race.
+    pub may_break: Vec<&'static str>,
     /// The case's own client does something that the model reports as a fault of user mode; it must.
     pub client_errs: bool,
-    /// Resets that the case causes; exactly so many must happen.
-    pub resets: u64,
+    /// Resets that the case causes: so many must happen, at least and at most.
+    pub resets: RangeInclusive<u64>,
     /// What the driver does wrong, at its table.
     pub decorate: Option<Decorator>,
 }
@@ -46,8 +49,9 @@ impl Default for Setup {
             adapters: 1,
             others: None,
             breaks: Vec::new(),
+            may_break: Vec::new(),
             client_errs: false,
-            resets: 0,
+            resets: 0..=0,
             decorate: None,
         }
     }
@@ -109,10 +113,17 @@ impl Setup {
     /// The case causes so many resets, by an engine that hangs: it comes off no endless command buffer. Nor does it
     /// pause then: a reset of an engine that does has nothing to cut off.
     #[must_use]
-    pub fn resets(mut self, count: u64) -> Self {
-        self.resets = count;
-        let setup = self.setting("PreemptInBuffers", u32::from(count == 0));
-        if count == 0 { setup } else { setup.setting("EngineShare", 100) }
+    pub fn resets(self, count: u64) -> Self {
+        self.resets_within(count..=count)
+    }
+
+    /// As [`resets`](Self::resets), where a race decides how many there are.
+    #[must_use]
+    pub fn resets_within(mut self, counts: RangeInclusive<u64>) -> Self {
+        let hangs = *counts.end() != 0;
+        self.resets = counts;
+        let setup = self.setting("PreemptInBuffers", u32::from(!hangs));
+        if hangs { setup.setting("EngineShare", 100) } else { setup }
     }
 
     /// With a driver that is wrong on purpose, in functions that stand before those of its table.
@@ -126,6 +137,13 @@ impl Setup {
     #[must_use]
     pub fn breaks(mut self, rules: &[&'static str]) -> Self {
         self.breaks.extend_from_slice(rules);
+        self
+    }
+
+    /// The case makes the model find these rules broken, or does not: a race decides.
+    #[must_use]
+    pub fn may_break(mut self, rules: &[&'static str]) -> Self {
+        self.may_break.extend_from_slice(rules);
         self
     }
 

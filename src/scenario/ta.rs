@@ -7,8 +7,8 @@ mod lost;
 mod stuck;
 mod unarmed;
 
+use super::client::{Client, returned};
 use super::db::{ABORT, KernelQueue, RingQueue, Room, raw, store};
-use super::rig::{Rig, returned};
 use super::te::hardware::{ACTIVE, controller, force, recovered, works};
 use super::te::{self, Hog};
 use super::{Played, Scenario, Scene, Setup, Stage, same};
@@ -236,7 +236,7 @@ fn asleep(stage: &Stage) -> Played {
     stage.play(setup.resets(ROUNDS), |scene| {
         let control = controller(scene)?;
         for round in 0..ROUNDS {
-            let rig = Rig::open(scene, "busy")?;
+            let rig = Client::open(scene, "busy")?;
             let (queue, page) = (rig.queue(0)?, rig.page()?);
             queue.run(|list| list.store(page.at(0), 1))?;
             // Changes of power that are over, and whether one is under way.
@@ -283,7 +283,7 @@ fn asleep(stage: &Stage) -> Played {
 fn user_mode(stage: &Stage) -> Played {
     stage.play(Setup::default().resets(1), |scene| {
         let control = controller(scene)?;
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, fence) = (rig.queue_for(stage.rung() == 3)?, rig.fence(5, true)?);
         let (event, blocked) = (rig.wait(&[(&fence, 9)], false)?, rig.block(&[(&fence, 9)], false)?);
         let other = rig.fence(0, true)?;
@@ -310,7 +310,7 @@ fn simulated(stage: &Stage) -> Played {
     stage.play(setup, |scene: &Scene| {
         let control = controller(scene)?;
         for round in 0..ROUNDS {
-            let rig = Rig::open(scene, "beside")?;
+            let rig = Client::open(scene, "beside")?;
             let other = rig.device.queue(1, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)?;
             let page = rig.page()?;
             let run = super::te::Loop::new(&rig)?;

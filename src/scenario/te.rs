@@ -77,7 +77,8 @@ mod unsaid;
 mod wrong;
 
 pub(super) use cases::CASES;
-pub(super) use hog::{Hog, Loop};
+pub use hog::Hog;
+pub(super) use hog::Loop;
 
 use super::{Played, Raw, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};

@@ -2,7 +2,7 @@
 //!
 //! | file | holds |
 //! |---|---|
-//! | `xa.rs` | the cases by id, and an adapter as a case has it |
+//! | `xa.rs` | the cases by id |
 //! | `native.rs` | both adapters have native fences |
 //! | `mixed.rs` | one of them has not |
 
@@ -10,18 +10,7 @@ mod mixed;
 mod native;
 mod once;
 
-use super::nf::Probe;
-use super::raw::duplicate_number;
-use super::{Played, Raw, Scenario, Scene, Stage};
-use crate::client::{Device, Fence};
-use crate::world::User;
-use anyhow::{Context, Result};
-use dxgkrnl_model::adapter::Adapter;
-use nt_model::Event;
-use std::sync::Arc;
-use std::time::Duration;
-use umd_core::ffi::types::{FP_FENCE_CROSS_ADAPTER, FP_FENCE_SHARED};
-use wddm_abi::{D3DKMT_HANDLE, DXGK_INTERRUPT_TYPE};
+use super::{Played, Scenario, Stage};
 
 const ARTICLE: &str = "Native GPU fence object, Cross-adapter native fences";
 const ONE: &str = "Native GPU fence object, Scenario 1";
@@ -65,105 +54,4 @@ pub(super) const CASES: &[Scenario] = &[
 
 const fn case(id: &'static str, title: &'static str, source: &'static str, play: fn(&Stage) -> Played) -> Scenario {
     Scenario { id, title, source, play }
-}
-
-/// A process on one of the adapters.
-struct Side {
-    adapter: Arc<Adapter>,
-    device: Device,
-    probe: Probe,
-    /// For waits and signals from the CPU.
-    plain: D3DKMT_HANDLE,
-    raw: Raw,
-    user: User,
-}
-
-/// A wait that sets an event.
-struct Waiting(Arc<Event>);
-
-impl Side {
-    fn open(scene: &Scene, index: usize) -> Result<Self> {
-        let adapter = scene.adapters[index].clone();
-        let user = scene.process(if index == 0 { "first" } else { "second" })?;
-        let device = user.open_with(Some(adapter.luid_number()), 0)?.device()?;
-        let probe = Probe::new(&device)?;
-        let raw = Raw::open(&user.process, adapter.luid())?;
-        let plain = raw.device().context("device")?;
-        Ok(Self { adapter, device, probe, plain, raw, user })
-    }
-
-    /// How often the adapter's driver was called at `ddi`.
-    fn calls(&self, ddi: &str) -> u64 {
-        self.adapter.ddi_calls().get(ddi).copied().unwrap_or(0)
-    }
-
-    /// How often it was told of a value that the CPU wrote, or that it must not write.
-    fn told(&self) -> u64 {
-        self.calls("DxgkDdiUpdateCurrentValuesFromCpu")
-    }
-
-    /// Whether the adapter has native fences: on the lower rungs it has not.
-    fn has_native(&self) -> bool {
-        self.adapter.caps().is_some_and(|caps| caps.has_native_fences())
-    }
-
-    /// How many interrupts for native fences it reported.
-    fn reported(&self) -> u64 {
-        self.adapter.notifications_of(DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED)
-    }
-
-    /// A fence for both adapters.
-    fn fence(&self, initial: u64) -> Result<Fence> {
-        Ok(self.device.fence(initial, FP_FENCE_SHARED | FP_FENCE_CROSS_ADAPTER)?)
-    }
-
-    /// Opens what the other side made.
-    fn open_fence(&self, fence: &Fence, of: &Self) -> Result<Fence> {
-        let handle = fence.share()?;
-        let copy = duplicate_number(handle, &of.user.process, &self.user.process)?;
-        drop(of.user.process.nt().close_handle(handle));
-        let opened = self.device.open_fence(copy, false);
-        let closed = self.user.process.nt().close_handle(copy);
-        let _inside = self.user.process.enter();
-        drop(closed);
-        Ok(opened?)
-    }
-
-    /// Has an event set when the fence is at `value`.
-    fn wait(&self, fence: &Fence, value: u64) -> Result<Waiting> {
-        let (event, handle) = self.raw.event();
-        self.raw.wait_cpu(self.plain, &[(fence.info()?.handle, value)], false, Some(handle)).context("a wait")?;
-        Ok(Waiting(event))
-    }
-
-    /// Whether the event is set in time.
-    fn is_woken(&self, waiting: &Waiting, limit: Duration) -> bool {
-        self.raw.wait_event(&waiting.0, limit)
-    }
-
-    /// Signals from the CPU.
-    fn signal(&self, fence: &Fence, value: u64) -> Played {
-        self.raw.signal_cpu(self.plain, &[(fence.info()?.handle, value)]).context("a signal")
-    }
-
-    /// Queues a wait; the value that memory has behind it.
-    fn queue_wait(&self, fence: &Fence, value: u64) -> Result<u64> {
-        let at = self.probe.memory.gpu_va()?;
-        self.probe.queue.run(|list| {
-            list.wait(fence, value)?;
-            list.store(at, value)
-        })?;
-        Ok(value)
-    }
-
-    /// Queues a signal.
-    fn queue_signal(&self, fence: &Fence, value: u64) -> Played {
-        self.probe.queue.run(|list| list.signal(fence, value))?;
-        Ok(())
-    }
-
-    /// Waits until what is behind [`Self::queue_wait`] has run, without a wait of the CPU.
-    fn until_ran(&self, scene: &Scene, what: &str, value: u64) -> Played {
-        scene.until(what, || Ok(self.probe.memory.read_u64(0)? == value))
-    }
 }

@@ -27,7 +27,7 @@ use crate::recovery::Watch;
 use crate::sched::vidsch::VidSch;
 
 pub use crate::port::compute;
-pub use crate::port::miniport::{AdapterConfig, AdapterState, JOURNAL};
+pub use crate::port::miniport::{AdapterConfig, AdapterState, DdiCall, JOURNAL};
 pub use crate::port::place::Place;
 pub use crate::port::tdr::steps::{Reason, Recovery, Step, What};
 pub use crate::recovery::collect::{DebugBlob, DebugQuestion};

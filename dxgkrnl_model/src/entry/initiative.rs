@@ -352,6 +352,16 @@ impl Os {
         crate::sched::interrupt::probe_foreign_interrupt(adapter);
     }
 
+    /// Queues the adapter's DPC, as if an interrupt had come whose DPC another one has run meanwhile: the driver has
+    /// nothing to tell in it, and may tell nothing that it has told. Returns `false` where it is queued already, or the
+    /// adapter is not started.
+    ///
+    /// Source: DDI page DxgkCbQueueDpc (several interrupts can come before the routine runs once).
+    pub fn queue_late_dpc(&self, adapter: &Arc<Adapter>) -> bool {
+        let _inside = self.kernel().enter();
+        crate::sched::interrupt::queue_late_dpc(adapter)
+    }
+
     /// Runs `f` at the device's level: an adapter's interrupt routine waits meanwhile, as behind a long routine of
     /// another device. `f` only looks at memory. `None`: no interrupt is connected.
     ///

@@ -52,6 +52,12 @@ pub(crate) fn callback_of<R, const N: usize>(
     adapter.rules().check(&CB_FROM_ISR, !from_isr || allowed, || {
         format!("{} called inside DxgkDdiInterruptRoutine", routine.name)
     });
+    if let Some((name, gate)) = &adapter.personality().gates.callback
+        && *name == routine.name
+        && adapter.kernel().irql() == 0
+    {
+        gate.pass(adapter.kernel());
+    }
     if let Some(status) = adapter.injected_failure(routine.name) {
         return Err(status);
     }

@@ -216,7 +216,7 @@ macro_rules! call_ddi {
     ($adapter:expr, $slot:ident($($argument:expr),* $(,)?)) => {
         match $adapter.table().$slot {
             None => Err($crate::port::ddi::NoCall::Missing),
-            Some(function) => $adapter.call(&$crate::port::ddi::$slot, move || {
+            Some(function) => $adapter.call(&$crate::port::ddi::$slot, &$crate::port::ddi::kept!($($argument),*), move || {
                 // SAFETY: the driver put a function of this slot's type here (the types are Microsoft's; a wrong one is
                 // what this crate is there to find out, and a trap is reported by nt_model). The pointers that are
                 // passed are valid for the call.
@@ -227,6 +227,15 @@ macro_rules! call_ddi {
     };
 }
 pub(crate) use call_ddi;
+
+/// What the journal keeps of each argument.
+macro_rules! kept {
+    ($($argument:expr),*) => {{
+        use $crate::port::miniport::arguments::{Argument, NotKept as _};
+        [(&Argument(())).kept(), $((&Argument($argument)).kept()),*]
+    }};
+}
+pub(crate) use kept;
 
 /// How long a call took, against the personality's limit.
 pub(crate) fn over_limit(limit: Ticks, took: Ticks) -> bool {

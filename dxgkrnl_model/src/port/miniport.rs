@@ -4,11 +4,14 @@
 //! context, what the driver reported, who is inside it, and what was called. What a layer keeps of an adapter itself
 //! lies with that layer, as an *extension*, which is found by its type: [`Miniport::extension`].
 
+pub(crate) mod arguments;
 mod calls;
 mod watchdog;
 
+pub use arguments::DdiCall;
 pub use calls::JOURNAL;
 
+use arguments::Arguments;
 use calls::Calls;
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -317,8 +320,9 @@ impl Miniport {
         self.calls.lock().ddis.clone()
     }
 
-    /// The DDIs that were called last, in the order in which they were entered: at most [`JOURNAL`].
-    pub fn ddi_journal(&self) -> Vec<&'static str> {
+    /// The DDIs that were called last, with what is kept of their arguments, in the order in which they were entered:
+    /// at most [`JOURNAL`].
+    pub fn ddi_journal(&self) -> Vec<DdiCall> {
         self.calls.lock().journal.iter().copied().collect()
     }
 
@@ -334,9 +338,10 @@ impl Miniport {
     /// What the fault plan says about this call of a callback.
     pub(crate) fn injected_failure(&self, name: &'static str) -> Option<NTSTATUS> {
         let plan = &self.personality().faults.callbacks;
-        let fault = plan.iter().find(|fault| fault.callback == name)?;
+        let mut faults = plan.iter().filter(|fault| fault.callback == name).peekable();
+        faults.peek()?;
         let count = self.calls.lock().callbacks.get(name).copied().unwrap_or(0);
-        (fault.nth == 0 || fault.nth == count).then_some(fault.status)
+        faults.find(|fault| fault.calls.contains(&count)).map(|fault| fault.status)
     }
 
     /// What the layer of `T` keeps of the adapter; made when it is first asked for.
@@ -344,12 +349,18 @@ impl Miniport {
         self.extensions.get()
     }
 
-    /// Calls the driver: see [`crate::port::ddi`].
+    /// Calls the driver: see [`crate::port::ddi`]. `arguments`: what is kept of each.
     ///
     /// # Errors
     /// [`NoCall::Stopped`].
-    pub(crate) fn call<R>(&self, ddi: &'static Ddi, f: impl FnOnce() -> R) -> Result<R, NoCall> {
-        self.calls.lock().count_ddi(ddi.name);
+    pub(crate) fn call<R>(
+        &self,
+        ddi: &'static Ddi,
+        arguments: &[Arguments],
+        f: impl FnOnce() -> R,
+    ) -> Result<R, NoCall> {
+        let arguments = Arguments::together(arguments, self.context().addr() as u64);
+        self.calls.lock().count_ddi(ddi.name, arguments);
         let kernel = self.kernel();
         let (result, took) = {
             // The wait for admission is the model's own time.

@@ -247,6 +247,13 @@ pub(crate) fn probe_foreign_interrupt(adapter: &Miniport) {
     });
 }
 
+/// Queues the DPC although nothing was notified.
+///
+/// IRQL: PASSIVE_LEVEL.
+pub(crate) fn queue_late_dpc(adapter: &Miniport) -> bool {
+    crate::port::section::queue_dpc(adapter)
+}
+
 fn run_dpc(adapter: &Arc<Miniport>) {
     Interrupts::of(adapter).dpcs.fetch_add(1, Ordering::Relaxed);
     let had_pending = Interrupts::of(adapter).has_pending();

@@ -1,22 +1,20 @@
 //! Hostile streams, addresses and arguments, and memory that runs out.
 
-use super::next;
 use super::worker::Worker;
 use crate::demo::counters;
+use crate::fuzz::dice::Dice;
 use crate::scenario::db::{RingQueue, Room, raw, store};
 use crate::scenario::stage::PATIENCE;
-use crate::scenario::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, same};
+use crate::scenario::{Denied, Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::personality::MS;
 use dxgkrnl_model::process::End;
+use gpu_wire::GpuVa;
 use gpu_wire::packet::{Copy, Encoded, FaultKind, MonitoredSignal, Timestamp};
-use gpu_wire::private::ContextData;
 use gpu_wire::ring::{FAULT_ADDRESS, FAULT_KIND};
-use gpu_wire::{GpuVa, private};
 use kmd_core::time_stamp::is_invariant;
 use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM};
 use wddm_abi::ntstatus::STATUS_DEVICE_REMOVED;
-use wddm_abi::{D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_HANDLE, D3DKMT_SUBMITCOMMAND};
 
 pub(super) const CASES: &[Scenario] = &[
     Scenario {
@@ -84,7 +82,7 @@ fn packets(stage: &Stage) -> Played {
         let raw = raw(scene)?;
         let good_room = Room::new(&raw)?;
         let good = RingQueue::connected(scene, &good_room, 0, 4096)?;
-        let mut seed = stage.seed() ^ 0xB1_14;
+        let mut dice = Dice::new(stage.seed() ^ 0xB1_14);
         let mut lost = 0;
         for round in 0..40 {
             let room = Room::new(&raw)?;
@@ -93,12 +91,12 @@ fn packets(stage: &Stage) -> Played {
             let fence = raw.native_fence(room.device, 0)?;
             let mut bytes = Vec::new();
             if round % 2 == 0 {
-                (0..64).for_each(|_| bytes.extend_from_slice(&next(&mut seed).to_le_bytes()));
+                (0..64).for_each(|_| bytes.extend_from_slice(&dice.next().to_le_bytes()));
             } else {
                 sound(memory.gpu, fence.gpu).iter().for_each(|packet| bytes.extend_from_slice(packet.as_bytes()));
                 for _ in 0..3 {
-                    let at = usize::try_from(next(&mut seed))? % bytes.len();
-                    bytes[at] ^= 1 << (next(&mut seed) % 8);
+                    let at = usize::try_from(dice.next())? % bytes.len();
+                    bytes[at] ^= 1 << (dice.next() % 8);
                 }
             }
             queue.write(&bytes)?;
@@ -124,13 +122,13 @@ fn in_buffers(stage: &Stage) -> Played {
     // Nothing hangs, and no timeout is wanted, however busy the machine is.
     stage.play(Setup::default(), |scene| {
         let good = Worker::new(scene, "good", 0)?;
-        let mut seed = stage.seed() ^ 0xB1_14;
+        let mut dice = Dice::new(stage.seed() ^ 0xB1_14);
         let mut lost = 0;
         for round in 0..20 {
             let bad = Worker::new(scene, "bad", round % 2)?;
             let (memory, mut bytes) = (bad.at(8), Vec::new());
             if round % 3 == 0 {
-                (0..64).for_each(|_| bytes.extend_from_slice(&next(&mut seed).to_le_bytes()));
+                (0..64).for_each(|_| bytes.extend_from_slice(&dice.next().to_le_bytes()));
             } else {
                 let right = [
                     store(memory, 1),
@@ -140,8 +138,8 @@ fn in_buffers(stage: &Stage) -> Played {
                 ];
                 right.iter().for_each(|packet| bytes.extend_from_slice(packet.as_bytes()));
                 for _ in 0..3 {
-                    let at = usize::try_from(next(&mut seed))? % bytes.len();
-                    bytes[at] ^= 1 << (next(&mut seed) % 8);
+                    let at = usize::try_from(dice.next())? % bytes.len();
+                    bytes[at] ^= 1 << (dice.next() % 8);
                 }
             }
             bad.submit(&bytes)?;
@@ -159,12 +157,12 @@ fn from_buffers(stage: &Stage) -> Played {
     // Nothing hangs, and no timeout is wanted, however busy the machine is.
     stage.play(Setup::default(), |scene| {
         let (good, theirs) = (Worker::new(scene, "good", 0)?, Worker::new(scene, "another", 1)?);
-        let mut seed = stage.seed() ^ 0xB1_15;
+        let mut dice = Dice::new(stage.seed() ^ 0xB1_15);
         for round in 0..24 {
             let bad = Worker::new(scene, "bad", round % 2)?;
             let address = match round % 4 {
-                0 => next(&mut seed) & !7,
-                1 => next(&mut seed) & 0x0000_FFFF_FFFF_FFF8,
+                0 => dice.next() & !7,
+                1 => dice.next() & 0x0000_FFFF_FFFF_FFF8,
                 // Another process's, in this one's space.
                 2 => theirs.at(0) + (1 << 30),
                 _ => 0,
@@ -190,20 +188,20 @@ fn addresses(stage: &Stage) -> Played {
         let foreign = crate::scenario::db::raw(scene)?;
         let foreign_room = Room::new(&foreign)?;
         let theirs = foreign_room.memory(scene, 1 << 20)?;
-        let mut seed = stage.seed() ^ 0xB1_15;
+        let mut dice = Dice::new(stage.seed() ^ 0xB1_15);
         for round in 0..24 {
             let room = Room::new(&raw)?;
             let queue = RingQueue::connected(scene, &room, 0, 4096)?;
             let memory = room.memory(scene, 4096)?;
             // The driver's own bits of a mapping are user mode's: they must change nothing but what they may.
-            let twice = room.map(scene, memory.handle, next(&mut seed))?;
+            let twice = room.map(scene, memory.handle, dice.next())?;
             let progress = queue.submit_through(&[store(twice + 64, 0x77)])?;
             queue.wait(scene, progress)?;
             same("through the second mapping", raw.load(memory.cpu + 64)?, 0x77)?;
             let fence = raw.native_fence(room.device, 0)?;
             let address = match round % 6 {
-                0 => next(&mut seed) & !7,
-                1 => next(&mut seed) & 0x0000_FFFF_FFFF_FFF8,
+                0 => dice.next() & !7,
+                1 => dice.next() & 0x0000_FFFF_FFFF_FFF8,
                 2 => twice + 0x4000_0000_0000,
                 // Another process's, in this one's space.
                 3 => theirs.gpu + (1 << 30),
@@ -305,7 +303,7 @@ fn thunks(stage: &Stage) -> Played {
         let names: Vec<_> = dxgkrnl_model::thunks::implemented();
         ensure!(names.len() > 40, "{} functions", names.len());
         let good = Worker::new(scene, "good", 0)?;
-        let mut seed = stage.seed() ^ 0xB1_18;
+        let mut dice = Dice::new(stage.seed() ^ 0xB1_18);
         for _ in 0..6 {
             let raw = raw(scene)?;
             let room = Room::new(&raw)?;
@@ -313,7 +311,7 @@ fn thunks(stage: &Stage) -> Played {
             let ring = if stage.rung() == 3 { Some(RingQueue::connected(scene, &room, 0, 4096)?) } else { None };
             let (queue, context) = match (&ring, stage.rung()) {
                 (Some(ring), _) => (ring.queue.handle, ring.queue.context),
-                (None, 0) => (0, packet_context(&raw, room.device, 0)?),
+                (None, 0) => (0, room.packet_context(0)?),
                 (None, _) => room.queue(0, false).map(|queue| (queue.handle, queue.context))?,
             };
             let memory = room.memory(scene, 8192)?;
@@ -321,7 +319,7 @@ fn thunks(stage: &Stage) -> Played {
             for name in names.iter().filter(|name| !BLOCKING.contains(name)) {
                 for _ in 0..3 {
                     for word in (0..512).step_by(8) {
-                        let random = next(&mut seed);
+                        let random = dice.next();
                         let handle = handles[usize::try_from(random % 6)?];
                         // Numbers of all sizes, handles, pointers that are good and that are not.
                         let value = match random >> 40 & 7 {
@@ -364,9 +362,8 @@ fn police(stage: &Stage) -> Played {
             scene.world.os.stop_adapter(scene.adapter());
             scene.world.os.restart_adapter(scene.adapter())?;
         }
-        let report = scene.world.os.report();
-        let rule = report.rules.iter().find(|rule| rule.rule.name == "DXG-DDI-TIME").context("the rule")?;
-        ensure!(rule.evaluations > 300, "{} calls were timed", rule.evaluations);
+        let timed = scene.evaluations("DXG-DDI-TIME");
+        ensure!(timed > 300, "{timed} calls were timed");
         Ok(())
     })
 }
@@ -430,8 +427,8 @@ fn paging(stage: &Stage) -> Played {
             let what = || format!("with the {nth}th");
             let (last, packet) = (memory.size - 8, store(memory.gpu + memory.size - 8, nth));
             memory.write(room.raw, 0, packet.as_bytes())?;
-            let context = packet_context(room.raw, room.device, 2).with_context(what)?;
-            submit_packet(room.raw, context, memory.gpu, u32::try_from(packet.as_bytes().len())?).with_context(what)?;
+            let context = room.packet_context(2).with_context(what)?;
+            room.raw.submit_command(context, memory.gpu, u32::try_from(packet.as_bytes().len())?).with_context(what)?;
             // CAST: below 64 KiB.
             scene
                 .until("the last word", || Ok(room.raw.load(memory.cpu + last as usize)? == nth))
@@ -441,29 +438,6 @@ fn paging(stage: &Stage) -> Played {
         ensure!(failed >= 8 && made >= 8 && built >= 80, "{failed} failed, {made} made, {built} paging buffers");
         Ok(())
     })
-}
-
-/// A packet context.
-pub(super) fn packet_context(raw: &Raw, device: D3DKMT_HANDLE, node: u32) -> Result<D3DKMT_HANDLE, Denied> {
-    let mut data = ContextData { magic: private::MAGIC, interface_version: gpu_wire::INTERFACE_VERSION };
-    let mut record = D3DKMT_CREATECONTEXTVIRTUAL::zeroed();
-    record.hDevice = device;
-    record.NodeOrdinal = node;
-    record.pPrivateDriverData = (&raw mut data).cast();
-    // CAST: 8.
-    record.PrivateDriverDataSize = size_of::<ContextData>() as u32;
-    raw.ok(raw.thunks.D3DKMTCreateContextVirtual, &mut record)?;
-    Ok(record.hContext)
-}
-
-/// Submits a buffer to a packet context.
-pub(super) fn submit_packet(raw: &Raw, context: D3DKMT_HANDLE, commands: u64, length: u32) -> Result<(), Denied> {
-    let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
-    record.Commands = commands;
-    record.CommandLength = length;
-    record.BroadcastContextCount = 1;
-    record.BroadcastContext[0] = context;
-    raw.ok(raw.thunks.D3DKMTSubmitCommand, &mut record)
 }
 
 fn refused_work(stage: &Stage) -> Played {
@@ -502,14 +476,14 @@ fn refused_work(stage: &Stage) -> Played {
         let raw = raw(scene)?;
         let good_room = Room::new(&raw)?;
         let memory = good_room.memory(scene, 4096)?;
-        let good = packet_context(&raw, good_room.device, 0)?;
+        let good = good_room.packet_context(0)?;
         for (round, (address, length)) in (1..).zip(wrong(memory.gpu)) {
             let room = Room::new(&raw)?;
-            let context = packet_context(&raw, room.device, 0)?;
-            submit_packet(&raw, context, address, length).context("user mode's call succeeds")?;
+            let context = room.packet_context(0)?;
+            raw.submit_command(context, address, length).context("user mode's call succeeds")?;
             scene.until("the device's error", || Ok(!room.is_active()?))?;
             memory.write(&raw, 64, store(memory.gpu, round).as_bytes())?;
-            submit_packet(&raw, good, memory.gpu + 64, 24)?;
+            raw.submit_command(good, memory.gpu + 64, 24)?;
             scene.until("the other's work", || Ok(raw.load(memory.cpu)? == round))?;
         }
         let counted = counters::start(&raw)?.refused_packets;

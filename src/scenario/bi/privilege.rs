@@ -1,8 +1,7 @@
 //! BI-52: what only paging buffers may hold, in command buffers of user mode.
 
-use super::hostile::{packet_context, submit_packet};
+use crate::scenario::client::Client;
 use crate::scenario::db::{Room, raw, store};
-use crate::scenario::rig::Rig;
 use crate::scenario::te::hardware::ACTIVE;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
@@ -37,7 +36,7 @@ fn operations(table: u64) -> [(&'static str, Encoded); 4] {
 fn paging(stage: &Stage) -> Played {
     // A reset would be a hang: none is announced.
     stage.play(Setup::default().quick_tdr(), |scene| {
-        let works = Rig::open(scene, "works")?;
+        let works = Client::open(scene, "works")?;
         let (good, page) = (works.queue(0)?, works.page()?);
         let mut round = 0;
         let mut beside = |what: &str| -> Played {
@@ -62,7 +61,7 @@ fn paging(stage: &Stage) -> Played {
 
 /// From a queue of the user-mode driver's, whatever it is on this rung.
 fn by_queue(scene: &Scene, node: u32, number: usize) -> Played {
-    let bad = Rig::open(scene, "bad")?;
+    let bad = Client::open(scene, "bad")?;
     let (queue, code) = (bad.queue(node)?, bad.page()?);
     let (_, operation) = operations(code.gpu + 1024)[number];
     code.write(0, operation.as_bytes())?;
@@ -80,7 +79,7 @@ fn by_queue(scene: &Scene, node: u32, number: usize) -> Played {
 fn by_packet(scene: &Scene, number: usize) -> Played {
     let raw = raw(scene)?;
     let room = Room::new(&raw)?;
-    let (memory, context) = (room.memory(scene, 4096)?, packet_context(&raw, room.device, 2)?);
+    let (memory, context) = (room.memory(scene, 4096)?, room.packet_context(2)?);
     let (_, operation) = operations(memory.gpu + 1024)[number];
     memory.write(&raw, 0, operation.as_bytes())?;
     memory.write(&raw, 1024, &7_u64.to_le_bytes())?;
@@ -88,7 +87,7 @@ fn by_packet(scene: &Scene, number: usize) -> Played {
     let behind = store(memory.gpu + 3584, 1);
     memory.write(&raw, operation.as_bytes().len() as u64, behind.as_bytes())?;
     let length = u32::try_from(operation.as_bytes().len() + behind.as_bytes().len())?;
-    submit_packet(&raw, context, memory.gpu, length).context("user mode's call succeeds")?;
+    raw.submit_command(context, memory.gpu, length).context("user mode's call succeeds")?;
     scene.until("the device's error", || Ok(!room.is_active()?))?;
     let state = room.state()?;
     ensure!(is_fault(state), "the state is {state:?}");

@@ -2,7 +2,7 @@
 //! hardware queue or a packet context.
 
 use crate::client::Queue;
-use crate::scenario::rig::{Page, Rig};
+use crate::scenario::client::{Client, Page};
 use crate::scenario::te::hardware::ACTIVE;
 use crate::scenario::{Played, Scene};
 use anyhow::Result;
@@ -14,7 +14,7 @@ const WORD: u64 = 2048;
 
 /// The process, with a queue on a node and a page: its command buffer, and words.
 pub(super) struct Worker {
-    rig: Rig,
+    rig: Client,
     queue: Queue,
     page: Page,
     rounds: Cell<u64>,
@@ -23,7 +23,7 @@ pub(super) struct Worker {
 impl Worker {
     /// Makes it, on `node`.
     pub fn new(scene: &Scene, name: &str, node: u32) -> Result<Self> {
-        let rig = Rig::open(scene, name)?;
+        let rig = Client::open(scene, name)?;
         let (queue, page) = (rig.queue(node)?, rig.page()?);
         Ok(Self { rig, queue, page, rounds: Cell::new(0) })
     }

@@ -4,9 +4,9 @@
 use super::raw;
 use crate::client::Refused;
 use crate::demo::counters;
+use crate::scenario::client::{Client, PATIENCE};
 use crate::scenario::db::{Room, store};
 use crate::scenario::raw::duplicate_number;
-use crate::scenario::rig::{PATIENCE, Rig};
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::ProgressOpened;
@@ -71,7 +71,7 @@ const FILLS: u32 = 100;
 
 fn ending_long(stage: &Stage) -> Played {
     stage.play(Setup::default().windows(|windows| windows.user_mode.queues_end_at_once = true), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let memory = rig.device.allocate(FP_KIND_SYSTEM, FILLED, 0)?;
         for flags in [0, FP_QUEUE_KERNEL_MODE] {
             let (queue, page) = (rig.device.queue(0, 64 << 10, flags, 0)?, rig.page()?);
@@ -178,7 +178,7 @@ fn misnamed_queue(scene: &Scene, null: bool, alive: bool) -> Played {
 
 fn opening(stage: &Stage) -> Played {
     stage.play(Setup::default().windows(|windows| windows.user_mode.bare_opening = true), |scene| {
-        let (one, two) = (Rig::open(scene, "one")?, Rig::open(scene, "two")?);
+        let (one, two) = (Client::open(scene, "one")?, Client::open(scene, "two")?);
         for monitored in [true, false] {
             if !monitored && !one.has_native {
                 continue;
@@ -201,7 +201,7 @@ const ATTEMPTS: usize = 5;
 
 fn ending(stage: &Stage) -> Played {
     stage.play(Setup::default().windows(|windows| windows.user_mode.queues_end_at_once = true), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         for flags in [0, FP_QUEUE_KERNEL_MODE] {
             let mut ran = 0;
             for _ in 0..ATTEMPTS {
@@ -219,7 +219,7 @@ fn ending(stage: &Stage) -> Played {
 
 /// Destroys a queue that waits for a fence, which is signaled once the user-mode driver waits for the queue, or has
 /// destroyed it; whether what is behind the wait ran.
-fn ends_idle(scene: &Scene, rig: &Rig, flags: u32) -> Result<bool> {
+fn ends_idle(scene: &Scene, rig: &Client, flags: u32) -> Result<bool> {
     let waits = || -> Result<u64> {
         let calls = rig.adapter.thunk_calls()?;
         let of = |name: &str| calls.iter().find(|(call, ..)| call == name).map_or(0, |(_, count, _)| *count);
@@ -241,7 +241,7 @@ fn ends_idle(scene: &Scene, rig: &Rig, flags: u32) -> Result<bool> {
 
 fn units(stage: &Stage) -> Played {
     stage.play(Setup::default().windows(|windows| windows.user_mode.local_in_64k = true), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, page) = (rig.device.queue(1, 4096, FP_QUEUE_KERNEL_MODE, 0)?, rig.page()?);
         for (round, size) in (1..).zip([1, 4096, 64 << 10, (64 << 10) + 1]) {
             let local = rig.device.allocate(FP_KIND_LOCAL, size, 0);
@@ -272,7 +272,7 @@ fn failed(stage: &Stage) -> Played {
     for (exception, status) in statuses {
         let setup = Setup::default().quick_tdr().windows(|windows| windows.user_mode.gpu_exception = exception);
         stage.play(setup, |scene| {
-            let rig = Rig::open(scene, "client")?;
+            let rig = Client::open(scene, "client")?;
             let (queue, page) = (rig.device.queue(0, 4096, FP_QUEUE_KERNEL_MODE, 0)?, rig.page()?);
             // Nothing is mapped there.
             queue.run(|list| list.store(1 << 40, 1))?;

@@ -1,9 +1,9 @@
 //! A client that calls the OS in the order, and with the flags, of another vendor's user-mode driver.
 
 use super::raw;
+use crate::scenario::client;
 use crate::scenario::db::{HardwareQueue, Memory, Room};
 use crate::scenario::raw::Raw;
-use crate::scenario::rig;
 use crate::scenario::stage::patience;
 use crate::scenario::{Denied, NativeFence, Played, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
@@ -279,8 +279,8 @@ impl<'a> Stranger<'a> {
     fn wait(&self, id: u64) -> Played {
         let (raw, progress) = (self.room.raw, self.progress());
         if self.style == Style::Intel {
-            let waiting = rig::block(raw, self.room.device, vec![(progress.handle, id)], false);
-            return rig::returned("a wait", &waiting)?.context("a wait");
+            let waiting = client::block(raw, self.room.device, vec![(progress.handle, id)], false);
+            return client::returned("a wait", &waiting)?.context("a wait");
         }
         // The value is read again after the event.
         while raw.load(progress.cpu)? < id {

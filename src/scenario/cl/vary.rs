@@ -1,8 +1,8 @@
 //! What the documents let vary: our user-mode driver works under each reading.
 
+use crate::scenario::client::{Client, PATIENCE};
 use crate::scenario::db::Room;
 use crate::scenario::raw::duplicate_number;
-use crate::scenario::rig::{PATIENCE, Rig};
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::{KernelProgress, Personality, ProgressOpened, Residency};
@@ -48,7 +48,7 @@ const fn case(id: &'static str, title: &'static str, source: &'static str, play:
 /// Lets two processes work: on the queues that the adapter gives by default, taking turns by a shared fence; then on
 /// those and on kernel-mode queues, a process by itself.
 fn work(scene: &Scene) -> Played {
-    let (one, two) = (Rig::open(scene, "one")?, Rig::open(scene, "two")?);
+    let (one, two) = (Client::open(scene, "one")?, Client::open(scene, "two")?);
     let fence = one.device.shared_fence(0)?;
     let share = duplicate_number(fence.share()?, &one.user.process, &two.user.process)?;
     let opened = two.device.open_fence(share, false)?;
@@ -115,7 +115,7 @@ fn answers(scene: &Scene, residency: Residency) -> Played {
     let over = residency == Residency::OverBudget;
     same("whether there is something to trim", record.NumBytesToTrim != 0, over)?;
     room.paged(scene, record.PagingFenceValue)?;
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     rig.page()?;
     let calls = rig.adapter.thunk_calls()?;
     let failures = calls.iter().find(|(name, ..)| name == "D3DKMTMakeResident").map(|(.., failures)| *failures);
@@ -125,7 +125,7 @@ fn answers(scene: &Scene, residency: Residency) -> Played {
 fn locks(stage: &Stage) -> Played {
     for creator_locks in [false, true] {
         stage.play(Setup::default().windows(|w| w.user_mode.creator_locks = creator_locks), |scene| {
-            let (maker, other) = (Rig::open(scene, "maker")?, Rig::open(scene, "other")?);
+            let (maker, other) = (Client::open(scene, "maker")?, Client::open(scene, "other")?);
             let memory = maker.device.allocate_shared(FP_KIND_SYSTEM, 4096)?;
             memory.write(0, &7_u64.to_le_bytes())?;
             let share = duplicate_number(memory.share()?, &maker.user.process, &other.user.process)?;
@@ -148,7 +148,7 @@ fn event(stage: &Stage) -> Played {
     // Engines that cannot write monitored fences: the OS stores each value and sets each event.
     let setup = Setup::default().setting("SoftwareSignalNodes", 7).windows(|w| w.user_mode.event_before_value = true);
     stage.play(setup, |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let fence = rig.fence(0, false)?;
         let queue = rig.queue_for(false)?;
         for round in 1..=200_u64 {
@@ -202,7 +202,7 @@ fn progress(stage: &Stage) -> Played {
 
 /// A kernel-mode queue alone: its progress fence is signaled as the monitored fence that it is, by the interrupts.
 fn monitored_progress(scene: &Scene) -> Played {
-    let rig = Rig::open(scene, "alone")?;
+    let rig = Client::open(scene, "alone")?;
     let queue = rig.device.queue(0, 4096, FP_QUEUE_KERNEL_MODE, 0)?;
     for _ in 0..3 {
         queue.run(|list| list.nop(8))?;
@@ -219,7 +219,7 @@ fn late(stage: &Stage) -> Played {
     stage.play(Setup::default().windows(|w| w.user_mode.fences_mapped_late = true), mapped_behind_the_call)?;
     // Used at once, by queues that are there already: nothing else is mapped in between.
     let at_once = |scene: &Scene| {
-        let (one, two) = (Rig::open(scene, "one")?, Rig::open(scene, "two")?);
+        let (one, two) = (Client::open(scene, "one")?, Client::open(scene, "two")?);
         let (first, second) = (one.device.queue(0, 4096, 0, 0)?, two.device.queue(1, 4096, 0, 0)?);
         for queue in [&first, &second] {
             queue.run(|list| list.nop(8))?;
@@ -261,7 +261,7 @@ fn mapped_behind_the_call(scene: &Scene) -> Played {
 
 fn cut(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, page) = (rig.device.queue(0, 4096, FP_QUEUE_KERNEL_MODE, 0)?, rig.page()?);
         let gate = rig.fence(0, true)?;
         let submitted = || -> Result<u64> {

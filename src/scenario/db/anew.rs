@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "functions of the driver's table are called")]
 
 use crate::client::{Queue, Refused};
-use crate::scenario::rig::Rig;
+use crate::scenario::client::Client;
 use crate::scenario::te::hardware::ACTIVE;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, portable, refused, same};
 use crate::wrap::copy;
@@ -55,7 +55,7 @@ crate::decorate! {
 const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
 
 /// The queue stores a value, as the submission of this number since it was made.
-fn stores(queue: &Queue, page: &super::super::rig::Page, value: u64, number: u64) -> Played {
+fn stores(queue: &Queue, page: &super::super::client::Page, value: u64, number: u64) -> Played {
     same("the progress value", queue.run(|list| list.store(page.at(0), value))?, number)?;
     queue.wait(number, PATIENCE)?;
     same("progress", queue.progress()?, (number, number))?;
@@ -63,7 +63,7 @@ fn stores(queue: &Queue, page: &super::super::rig::Page, value: u64, number: u64
 }
 
 /// The queue is lost, and its device lives.
-fn is_lost(rig: &Rig, what: &str, result: Result<u64, Refused>) -> Played {
+fn is_lost(rig: &Client, what: &str, result: Result<u64, Refused>) -> Played {
     refused(what, result, STATUS_CONNECTION_ABORTED)?;
     same("the device", rig.device.state()?.execution, ACTIVE)
 }
@@ -76,7 +76,7 @@ fn made_anew(queue: &Queue, flags: u32, mode: u32) -> Played {
 
 /// Two queues on one physical doorbell, whose driver takes it for good.
 fn taken(scene: &Scene) -> Played {
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     let (one, other, page) = (rig.queue(0)?, rig.queue(0)?, rig.page()?);
     let nothing = |queue: &Queue| queue.run(|list| list.nop(8));
     stores(&one, &page, 1, 1)?;
@@ -99,7 +99,7 @@ fn taken(scene: &Scene) -> Played {
 
 /// No doorbell is connected.
 fn unconnected(scene: &Scene) -> Played {
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     let (queue, page) = (rig.queue(0)?, rig.page()?);
     for round in 0..2 {
         let result = queue.run(|list| list.store(page.at(0), 1));

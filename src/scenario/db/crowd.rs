@@ -1,6 +1,7 @@
 //! Many queues on few physical doorbells: whose goes, and how long the others wait.
 
 use super::{CONNECTED, RETRY, RingQueue, Room, raw};
+use crate::fuzz::dice::Dice;
 use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use crate::schedstat::Schedstat;
 use anyhow::{Context, Result, anyhow, ensure};
@@ -36,21 +37,21 @@ fn least_recently_used(stage: &Stage) -> Played {
         // The doorbells that are connected, the least recently used first.
         let mut order: Vec<usize> = (0..DOORBELLS).collect();
         queues[..DOORBELLS].iter().try_for_each(RingQueue::connect)?;
-        let mut seed = stage.seed();
+        let mut dice = Dice::new(stage.seed());
         for round in 0..200 {
-            let dice = super::super::bi::next(&mut seed);
+            let drawn = dice.next();
             // CAST: small.
             // One use to three, in an order that is not that of the connections.
-            for number in 0..1 + (dice >> 16) % 3 {
+            for number in 0..1 + (drawn >> 16) % 3 {
                 // CAST: below the doorbells.
-                let used = order.remove((dice >> (4 * number)) as usize % DOORBELLS);
+                let used = order.remove((drawn >> (4 * number)) as usize % DOORBELLS);
                 let (progress, status) = queues[used].submit(&[])?;
                 same("status of one that is connected", status, CONNECTED)?;
                 queues[used].wait(scene, progress)?;
                 order.push(used);
             }
             let others: Vec<_> = (0..queues.len()).filter(|queue| !order.contains(queue)).collect();
-            let next = others[(dice >> 32) as usize % others.len()];
+            let next = others[(drawn >> 32) as usize % others.len()];
             queues[next].connect()?;
             let victim = order.remove(0);
             order.push(next);

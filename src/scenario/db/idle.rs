@@ -4,9 +4,9 @@
 //! to it. What is not is what user mode sees: RETRY behind a ring that may be lost, work that runs once, and that a
 //! queue is reconnected.
 
-use super::{CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw, ring::Count, unprobed};
+use super::{CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw, unprobed};
 use crate::scenario::stage::PATIENCE;
-use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
+use crate::scenario::{ExecutionCount, Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, bail, ensure};
 use dxgkrnl_model::personality::MS;
 use gpu_wire::packet::{Indirect, Store};
@@ -102,7 +102,7 @@ fn let_go(stage: &Stage) -> Played {
         let before = scene.callbacks("DxgkCbDisconnectDoorbell");
         ensure!(before >= 1, "the OS was not called");
         same("calls of the driver", scene.calls("DxgkDdiDisconnectDoorbell"), 0)?;
-        let count = Count::new(scene, &room)?;
+        let count = ExecutionCount::new(scene, &room)?;
         let (progress, status) = queue.submit(&count.packets())?;
         same("status behind a ring", status, RETRY)?;
         queue.connect()?;
@@ -163,7 +163,7 @@ fn around_the_moment(scene: &Scene) -> Played {
     let raw = raw(scene)?;
     let room = Room::new(&raw)?;
     let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-    let count = Count::new(scene, &room)?;
+    let count = ExecutionCount::new(scene, &room)?;
     let (mut retries, mut in_time) = (0, 0);
     for round in 1..=MOST {
         if round > ROUNDS && retries > 0 {
@@ -260,7 +260,7 @@ fn seldom(stage: &Stage) -> Played {
         queue.connect()?;
         same("status of a queue that submits seldom", queue.status()?, NOTIFY)?;
         let before = scene.callbacks("DxgkCbDisconnectDoorbell");
-        let count = Count::new(scene, &room)?;
+        let count = ExecutionCount::new(scene, &room)?;
         for round in 1..=5 {
             std::thread::park_timeout(Duration::from_millis(25));
             let (progress, status) = queue.submit(&count.packets())?;
@@ -302,7 +302,7 @@ fn rotated_late(stage: &Stage) -> Played {
             let raw = raw(scene)?;
             let room = Room::new(&raw)?;
             let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-            let count = Count::new(scene, &room)?;
+            let count = ExecutionCount::new(scene, &room)?;
             let (os, adapter) = (&scene.world.os, scene.adapter());
             let mut unaware = 0;
             for round in 1..=5 {

@@ -1,7 +1,7 @@
 //! What a submission costs, whom the last queued value can keep waiting, and which page a doorbell leads to.
 
 use super::{CONNECTED, MODELS, NOTIFY, RETRY, RingQueue, Room, raw, store};
-use crate::scenario::rig::{Rig, until_idle};
+use crate::scenario::client::{Client, until_idle};
 use crate::scenario::stuck::Stuck;
 use crate::scenario::te::in_time::{Watch, in_time};
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
@@ -65,7 +65,7 @@ fn hot_path(stage: &Stage) -> Played {
             let room = Room::new(&raw)?;
             let memory = room.memory(scene, 4096)?;
             let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-            let rig = Rig::open(scene, "client")?;
+            let rig = Client::open(scene, "client")?;
             let (driver, page) = (rig.queue(1)?, rig.page()?);
             // The first submission of the user-mode driver connects.
             driver.run(|list| list.store(page.at(0), 1))?;

@@ -102,8 +102,8 @@ fn shares(scene: &Scene, share: usize) -> Played {
 fn refused(stage: &Stage) -> Played {
     for status in [ntstatus::STATUS_INVALID_PARAMETER, ntstatus::STATUS_UNSUCCESSFUL] {
         let setup = Setup::default().setting("PhysicalDoorbells", 1).setting("IdleMilliseconds", 0);
-        let fault = CallbackFault { callback: "DxgkCbDisconnectDoorbell", nth: 1, status };
-        let setup = setup.windows(|windows| windows.faults.callbacks.push(fault));
+        let fault = CallbackFault::of("DxgkCbDisconnectDoorbell", 1..=1, status);
+        let setup = setup.windows(|windows| windows.faults.callbacks.push(fault.clone()));
         stage.play(setup, kept_once).with_context(|| format!("{status:?}"))?;
     }
     Ok(())

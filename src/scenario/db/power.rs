@@ -5,9 +5,9 @@
 #![expect(unsafe_code, reason = "a function of the driver's table is called")]
 
 use super::idle::{MODELS, idle_queue};
-use super::{CONNECTED, KernelQueue, NOTIFY, RETRY, RingQueue, Room, raw, ring::Count};
-use crate::scenario::rig::Rig;
-use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
+use super::{CONNECTED, KernelQueue, NOTIFY, RETRY, RingQueue, Room, raw};
+use crate::scenario::client::Client;
+use crate::scenario::{ExecutionCount, Played, Scenario, Scene, Setup, Stage, same};
 use crate::wrap::own;
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::{Gate, SECOND};
@@ -39,7 +39,7 @@ crate::decorate! {
 fn starts_slowly(stage: &Stage) -> Played {
     let setup = Setup::default().setting("PowerComponents", 1).setting("IdleMilliseconds", 1).with_driver(lingers);
     stage.play(setup, |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, page) = (rig.queue(0)?, rig.page()?);
         queue.run(|list| list.store(page.at(0), 1))?;
         page.until(scene, "work", 0, 1)?;
@@ -129,7 +129,7 @@ fn to_f1(stage: &Stage) -> Played {
             let raw = raw(scene)?;
             let room = Room::new(&raw)?;
             let queue = idle_queue(scene, &room, 0)?;
-            let count = Count::new(scene, &room)?;
+            let count = ExecutionCount::new(scene, &room)?;
             // Announced from now on: a doorbell that stays connected while the engine sleeps.
             scene.until("a doorbell that is announced", || {
                 // Not when the engine went to F1 between the two.
@@ -157,7 +157,7 @@ fn to_f1(stage: &Stage) -> Played {
     }
     // What wakes an engine that has nothing to do is no reason to ask sooner: paging has every engine flush.
     stage.play(with_components(1_000, MODELS[0]), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let flushes = scene.calls("DxgkDdiBuildPagingBuffer");
         for _ in 0..20 {
             let memory = rig.device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
@@ -198,7 +198,7 @@ fn announced_into_f1(stage: &Stage) -> Played {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;
         let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-        let count = Count::new(scene, &room)?;
+        let count = ExecutionCount::new(scene, &room)?;
         let (progress, _) = queue.submit(&count.packets())?;
         queue.notify()?;
         queue.wait(scene, progress)?;
@@ -228,7 +228,7 @@ fn ringing_into_f1(stage: &Stage) -> Played {
             let raw = raw(scene)?;
             let room = Room::new(&raw)?;
             let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-            let count = Count::new(scene, &room)?;
+            let count = ExecutionCount::new(scene, &room)?;
             let transitions = || scene.calls("DxgkDdiSetPowerComponentFState");
             let end = Instant::now() + PATIENCE;
             // On a loaded host an engine is seldom idle for long enough in so many rounds.
@@ -257,7 +257,7 @@ fn kernel_work_in_f1(stage: &Stage) -> Played {
         let room = Room::new(&raw)?;
         // A doorbell of its own would be what the engine is busy with.
         let queue = room.queue(0, false)?;
-        let count = Count::new(scene, &room)?;
+        let count = ExecutionCount::new(scene, &room)?;
         let buffer = room.memory(scene, 4096)?;
         for round in 1..=3 {
             scene.until("F1", || Ok(state_of(scene, 0)? == 1))?;
@@ -285,7 +285,7 @@ fn never_connected_again(stage: &Stage) -> Played {
             let raw = raw(scene)?;
             let room = Room::new(&raw)?;
             let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-            let count = Count::new(scene, &room)?;
+            let count = ExecutionCount::new(scene, &room)?;
             for round in 1..=10 {
                 let progress = queue.submit_through(&[])?;
                 queue.wait(scene, progress)?;
@@ -315,7 +315,7 @@ fn connected_beside(stage: &Stage) -> Played {
             let raw = raw(scene)?;
             let room = Room::new(&raw)?;
             let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-            let count = Count::new(scene, &room)?;
+            let count = ExecutionCount::new(scene, &room)?;
             let is_over = AtomicBool::new(false);
             std::thread::scope(|scope| -> Played {
                 let disconnecting = scope.spawn(|| {
@@ -347,7 +347,7 @@ fn unasked(stage: &Stage) -> Played {
             let raw = raw(scene)?;
             let room = Room::new(&raw)?;
             let queues = [RingQueue::connected(scene, &room, 0, 4096)?, RingQueue::connected(scene, &room, 0, 4096)?];
-            let count = Count::new(scene, &room)?;
+            let count = ExecutionCount::new(scene, &room)?;
             // Work without an end on the other engine.
             let (busy, fence) = (RingQueue::connected(scene, &room, 1, 4096)?, raw.native_fence(room.device, 0)?);
             let last = busy.submit_through(&[Encoded::fence_wait(GpuVa(fence.gpu), 1)])?;
@@ -437,7 +437,7 @@ fn works_in_f0(stage: &Stage) -> Played {
             let raw = raw(scene)?;
             let room = Room::new(&raw)?;
             let queue = idle_queue(scene, &room, 0)?;
-            let count = Count::new(scene, &room)?;
+            let count = ExecutionCount::new(scene, &room)?;
             scene.until("F1", || Ok(state_of(scene, 0)? == 1))?;
             // User mode has read RETRY, and connects nothing.
             let (progress, status) = queue.submit(&count.packets())?;

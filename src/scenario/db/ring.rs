@@ -2,7 +2,7 @@
 
 use super::{ABORT, CONNECTED, NOTIFY, RETRY, RingQueue, Room, raw, store, unprobed};
 use crate::scenario::stage::PATIENCE;
-use crate::scenario::{Denied, Played, Scenario, Scene, Setup, Stage, portable, refused, same};
+use crate::scenario::{Denied, ExecutionCount, Played, Scenario, Setup, Stage, portable, refused, same};
 use anyhow::{Result, ensure};
 use dxgkrnl_model::report::{UserFault, UserMistake};
 use gpu_wire::GpuVa;
@@ -58,38 +58,6 @@ pub(super) const CASES: &[Scenario] = &[
     },
 ];
 
-/// Memory in which every execution moves a mark by one word.
-pub(super) struct Count {
-    a: super::Memory,
-    b: super::Memory,
-}
-
-impl Count {
-    /// The mark at 0.
-    pub(super) fn new(scene: &Scene, room: &Room<'_>) -> anyhow::Result<Self> {
-        let (a, b) = (room.memory(scene, 4096)?, room.memory(scene, 4096)?);
-        room.raw.store(a.cpu, 1)?;
-        Ok(Self { a, b })
-    }
-
-    /// What moves it.
-    pub(super) fn packets(&self) -> [Encoded; 2] {
-        let there = Copy { source: self.a.gpu, destination: self.b.gpu + 8, length: 4088 };
-        let back = Copy { source: self.b.gpu, destination: self.a.gpu, length: 4096 };
-        [there.to_packet(), back.to_packet()]
-    }
-
-    /// Where it is.
-    pub(super) fn get(&self, room: &Room<'_>) -> anyhow::Result<usize> {
-        for word in 0..512 {
-            if room.raw.load(self.a.cpu + word * 8)? != 0 {
-                return Ok(word);
-            }
-        }
-        anyhow::bail!("the mark is gone")
-    }
-}
-
 fn five_steps(stage: &Stage) -> Played {
     portable::case(stage, "DB-06", |scene| {
         same("kernel submissions", scene.world.os.report().counts.kernel_submissions, 0)?;
@@ -132,7 +100,7 @@ fn retry_once(stage: &Stage) -> Played {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;
         let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-        let count = Count::new(scene, &room)?;
+        let count = ExecutionCount::new(scene, &room)?;
         for round in 1..=30 {
             scene.world.os.disconnect_doorbells(scene.adapter(), false);
             let (progress, status) = queue.submit(&count.packets())?;

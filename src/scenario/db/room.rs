@@ -96,7 +96,7 @@ impl HardwareQueue {
 
 /// What `D3DKMTCreateDoorbell` gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bell {
+pub struct Doorbell {
     /// The doorbell.
     pub handle: D3DKMT_HANDLE,
     /// Where it is rung.
@@ -297,6 +297,14 @@ impl<'a> Room<'a> {
         Ok(record.hContext)
     }
 
+    /// A packet context on `node`: [`Raw::submit_command`] gives it work.
+    ///
+    /// # Errors
+    /// The function's status.
+    pub fn packet_context(&self, node: u32) -> Result<D3DKMT_HANDLE, Denied> {
+        self.context_with(node, D3DDDI_CREATECONTEXTFLAGS::zeroed())
+    }
+
     /// A hardware context on `node` by `D3DKMTCreateHwContext`, which Windows 11 does not implement.
     ///
     /// # Errors
@@ -385,7 +393,7 @@ impl<'a> Room<'a> {
     ///
     /// # Errors
     /// The function's status.
-    pub fn bell(&self, queue: D3DKMT_HANDLE, ring: &Memory, control: &Memory) -> Result<Bell, Denied> {
+    pub fn bell(&self, queue: D3DKMT_HANDLE, ring: &Memory, control: &Memory) -> Result<Doorbell, Denied> {
         self.bell_with(queue, ring, control, false)
     }
 
@@ -399,12 +407,12 @@ impl<'a> Room<'a> {
         ring: &Memory,
         control: &Memory,
         resizes: bool,
-    ) -> Result<Bell, Denied> {
+    ) -> Result<Doorbell, Denied> {
         let mut data = Self::bell_data(ring.gpu, control.gpu);
         let mut record = Self::bell_record(queue, ring.handle, control.handle, &mut data);
         record.Flags.set_ResizeRingBufferOperation(resizes);
         self.raw.ok(self.raw.thunks.D3DKMTCreateDoorbell, &mut record)?;
-        Ok(Bell {
+        Ok(Doorbell {
             handle: record.hDoorbell,
             doorbell: record.DoorbellCPUVirtualAddress.expose_provenance(),
             secondary: record.DoorbellSecondaryCPUVirtualAddress.expose_provenance(),

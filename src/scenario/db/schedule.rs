@@ -250,23 +250,17 @@ fn acknowledged(stage: &Stage) -> Played {
         let target = room.memory(scene, 1 << 20)?;
         let os = &scene.world.os;
         let fill = gpu_wire::packet::Fill { address: target.gpu, length: target.size, pattern: 7, reserved: 0 };
-        let before = acknowledgements(scene);
+        let before = scene.evaluations("DXG-INT-SUSPEND-FENCE");
         for _ in 0..40 {
             let progress = queue.submit_through(&[fill.to_packet(), fill.to_packet()])?;
             ensure!(os.suspend(scene.adapter(), &raw.process), "not acknowledged");
             os.resume(scene.adapter(), &raw.process);
             queue.wait(scene, progress)?;
         }
-        let now = acknowledgements(scene);
+        let now = scene.evaluations("DXG-INT-SUSPEND-FENCE");
         ensure!(now > before, "no acknowledgement was judged");
         Ok(())
     })
-}
-
-/// Acknowledgements of suspensions that the model judged.
-fn acknowledgements(scene: &Scene) -> u64 {
-    let report = scene.world.os.report();
-    report.rules.iter().find(|rule| rule.rule.name == "DXG-INT-SUSPEND-FENCE").map_or(0, |rule| rule.evaluations)
 }
 
 fn in_flight(stage: &Stage) -> Played {

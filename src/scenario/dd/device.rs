@@ -1,7 +1,7 @@
 //! A device that sleeps, and one that goes.
 
+use super::super::client::{Client, endless, until_idle};
 use super::super::db::{Room, raw, store};
-use super::super::rig::{Rig, endless};
 use super::super::stage::PATIENCE;
 use super::super::te::Hog;
 use super::super::te::held::while_held;
@@ -14,11 +14,10 @@ use gpu_wire::packet::Indirect;
 use nt_model::InterruptDelivery;
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
-use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_SUBMITCOMMAND};
 
 /// Removes the device while a process has queues of both kinds, of which the user-mode one waits for a fence.
 fn busy(scene: &Scene) -> anyhow::Result<()> {
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     let (user, kernel) = (rig.queue(0)?, rig.device.queue(1, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)?);
     let (fence, page) = (rig.fence(0, true)?, rig.page()?);
     kernel.run(|list| list.store(page.at(0), 1))?;
@@ -38,6 +37,32 @@ fn busy(scene: &Scene) -> anyhow::Result<()> {
     Ok(())
 }
 
+pub(super) fn late_dpc(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let client = Client::open(scene, "client")?;
+        let (queue, page) = (client.queue(0)?, client.page()?);
+        for round in 1..=20 {
+            queue.run(|list| list.store(page.at(0), round))?;
+            page.until(scene, "work", 0, round)?;
+            until_idle(scene, &queue)?;
+            let before = scene.calls("DxgkDdiDpcRoutine");
+            let told = scene.callbacks("DxgkCbNotifyInterrupt");
+            // Half of them among others': work is under way, whose end is told all the same.
+            if round % 2 == 0 {
+                queue.run(|list| list.store(page.at(1), round))?;
+            }
+            scene.world.os.queue_late_dpc(scene.adapter());
+            scene.until("the late DPC", || Ok(scene.calls("DxgkDdiDpcRoutine") > before))?;
+            if round % 2 == 0 {
+                page.until(scene, "work beside it", 1, round)?;
+            } else {
+                same("notifications by a DPC alone", scene.callbacks("DxgkCbNotifyInterrupt"), told)?;
+            }
+        }
+        Ok(())
+    })
+}
+
 pub(super) fn removal(stage: &Stage) -> Played {
     for interrupts in [InterruptModel::Line, InterruptModel::Message] {
         let mut setup = Setup::default();
@@ -49,7 +74,7 @@ pub(super) fn removal(stage: &Stage) -> Played {
         let status = scene.world.os.remove_by_surprise(scene.adapter()).context("the driver was not told")?;
         same("the answer", status, STATUS_SUCCESS)?;
         scene.world.os.restart_adapter(scene.adapter())?;
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, page) = (rig.queue(0)?, rig.page()?);
         queue.run(|list| list.store(page.at(0), 1))?;
         page.until(scene, "work", 0, 1)?;
@@ -84,7 +109,7 @@ pub(super) fn asleep(stage: &Stage) -> Played {
 /// left unclaimed (a line that stays high interrupts for ever), and each signal is reported, at the latest in D0.
 fn raises_into_d3(scene: &Scene) -> Played {
     const SIGNALS: u64 = 24;
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     let (queue, fence) = (rig.queue(0)?, rig.fence(0, true)?);
     for round in 0..40 {
         let first = round * SIGNALS + 1;
@@ -105,7 +130,7 @@ fn raises_into_d3(scene: &Scene) -> Played {
 
 /// Work ends while the device is in D3; the OS gets its interrupt once the device is in D0 again.
 fn completes_in_d3(scene: &Scene) -> Played {
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     let (gate, done, page) = (rig.fence(0, true)?, rig.fence(0, true)?, rig.page()?);
     for round in 1..4 {
         let mut waits = Vec::new();
@@ -140,7 +165,7 @@ pub(super) fn lost_interrupt(stage: &Stage) -> Played {
             windows.faults.lost_interrupt = nth;
         });
         let play = |scene: &Scene| {
-            let rig = Rig::open(scene, "client")?;
+            let rig = Client::open(scene, "client")?;
             let (one, two, page) = (rig.queue(0)?, rig.queue(1)?, rig.page()?);
             for round in 1..8 {
                 one.run(|list| list.store(page.at(0), round))?;
@@ -164,7 +189,7 @@ fn asked_behind_a_reset(stage: &Stage) -> Played {
     let setup = Setup::default().quick_tdr().setting("MaxRung", 0).setting("PerEngineTdr", 0).resets(2);
     stage.play(setup, |scene| {
         for round in 1..3 {
-            let rig = Rig::open(scene, "client")?;
+            let rig = Client::open(scene, "client")?;
             let queue = rig.queue(0)?;
             let (_memory, address, length) = endless(&rig.device)?;
             queue.run(|list| list.indirect(address, length))?;
@@ -186,7 +211,7 @@ pub(super) fn stop_during_dpc(stage: &Stage) -> Played {
     });
     stage.play(setup, |scene| {
         for _ in 0..3 {
-            drop(Rig::open(scene, "client")?.page()?);
+            drop(Client::open(scene, "client")?.page()?);
             scene.world.os.stop_adapter(scene.adapter());
             scene.world.os.restart_adapter(scene.adapter())?;
         }
@@ -200,7 +225,7 @@ pub(super) fn late_interrupts(stage: &Stage) -> Played {
         setup.adapter.device.interrupts = interrupts;
         let play = |scene: &Scene| {
             for _ in 0..3 {
-                drop(Rig::open(scene, "client")?.page()?);
+                drop(Client::open(scene, "client")?.page()?);
                 scene.world.os.stop_adapter(scene.adapter());
                 scene.world.os.restart_adapter(scene.adapter())?;
             }
@@ -214,21 +239,18 @@ pub(super) fn late_interrupts(stage: &Stage) -> Played {
 /// A packet that never ends, and another process's packet behind it, which is given back and runs after the reset.
 pub(super) fn aborted(stage: &Stage) -> Played {
     stage.play(Setup::default().quick_tdr().setting("MaxRung", 0).resets(1), |scene| {
-        let works = Rig::open(scene, "works")?;
+        let works = Client::open(scene, "works")?;
         let (queue, page) = (works.queue(0)?, works.page()?);
         // Without the user-mode driver, which would submit the end of its list as another packet.
         let hangs = raw(scene)?;
         let room = Room::new(&hangs)?;
-        let (memory, context) = (room.memory(scene, 4096)?, room.context_with(0, D3DDDI_CREATECONTEXTFLAGS::zeroed())?);
+        let (memory, context) = (room.memory(scene, 4096)?, room.packet_context(0)?);
         // It says that it runs, and begins again.
         let begun = store(memory.gpu + 1024, 1);
         let jump = |length| Indirect { address: memory.gpu, length }.to_packet();
         let length = begun.as_bytes().len() + jump(0).as_bytes().len();
         memory.write(&hangs, 0, &[begun.as_bytes(), jump(length as u64).as_bytes()].concat())?;
-        let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
-        (record.Commands, record.CommandLength) = (memory.gpu, u32::try_from(length)?);
-        (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, context);
-        hangs.ok(hangs.thunks.D3DKMTSubmitCommand, &mut record).context("the packet that never ends")?;
+        hangs.submit_command(context, memory.gpu, u32::try_from(length)?).context("the packet that never ends")?;
         scene.until("its run", || Ok(hangs.load(memory.cpu + 1024)? == 1))?;
         queue.run(|list| list.store(page.at(0), 1))?;
         scene.until("the loss of the device that hangs", || Ok(!room.is_active()?))?;
@@ -253,7 +275,7 @@ pub(super) fn raised_before_a_reset(stage: &Stage) -> Played {
     });
     stage.play(setup, |scene| {
         // All that it needs is there before: an interrupt about paging would report for every node.
-        let next = Rig::open(scene, "next")?;
+        let next = Client::open(scene, "next")?;
         let (beside, place) = (next.queue(0)?, next.page()?);
         beside.run(|list| list.store(place.at(0), 1))?;
         beside.wait(0, PATIENCE)?;

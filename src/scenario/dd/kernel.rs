@@ -1,6 +1,6 @@
 //! The kernel under the driver: time, priorities, want of addresses.
 
-use super::super::rig::{Rig, endless};
+use super::super::client::{Client, endless};
 use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::personality::{Clock, MS, SECOND};
@@ -19,7 +19,7 @@ const SOON: Duration = Duration::from_millis(3);
 
 /// The time from a ring to its work, of the middle one of [`ROUNDS`].
 fn rings(scene: &Scene) -> anyhow::Result<Duration> {
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     let (queue, page) = (rig.queue(0)?, rig.page()?);
     let mut times = Vec::new();
     for round in 1..=ROUNDS {
@@ -57,7 +57,7 @@ const SCATTERED: u64 = 40;
 /// Work, paging and fences, on every node, while no pages can be mapped at any addresses but those that are reserved.
 fn work_without_addresses(scene: &Scene) -> Played {
     let kernel = scene.world.os.kernel();
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     let queues = [rig.queue(0)?, rig.queue(1)?];
     let before = rig.page()?;
     kernel.fail_mappings(true);
@@ -97,7 +97,7 @@ const WINDOWS: u64 = 4000;
 pub(super) fn much_to_unmap(stage: &Stage) -> Played {
     let setup = Setup::default().quick_tdr().resets(1).windows(|windows| windows.unmap_time = MS / 4);
     stage.play(setup, |scene| {
-        let [maps, hangs] = [Rig::open(scene, "maps")?, Rig::open(scene, "hangs")?];
+        let [maps, hangs] = [Client::open(scene, "maps")?, Client::open(scene, "hangs")?];
         let (queue, last) = (maps.queue(0)?, maps.page()?);
         let memory = maps.device.allocate(FP_KIND_SYSTEM, WINDOWS * 4096, 0)?;
         let at = memory.gpu_va()?;
@@ -130,7 +130,7 @@ fn started_with(scene: &Scene, threads: usize) -> anyhow::Result<Vec<i32>> {
     scene.world.os.stop_adapter(scene.adapter());
     scene.world.os.restart_adapter(scene.adapter())?;
     // A thread has run when its engine has done something: paging, and work of both others.
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     for node in 0..2 {
         let (queue, page) = (rig.queue(node)?, rig.page()?);
         queue.run(|list| list.store(page.at(0), 1))?;
@@ -156,7 +156,7 @@ struct Endless {
 
 fn endless_work(scene: &Scene) -> anyhow::Result<Endless> {
     const MOMENTS: u64 = 1000;
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     let (queue, page) = (rig.queue(0)?, rig.page()?);
     let memory = rig.device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
     let stamp = Timestamp { address: page.at(0) }.to_packet();
@@ -242,7 +242,7 @@ pub(super) fn short_work(stage: &Stage) -> Played {
         windows.clock = Clock::Seeded(options.clone());
     });
     stage.play(setup, |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let _inside = rig.user.process.enter();
         let (queue, fence) = (rig.queue(0)?, rig.fence(0, true)?);
         let (never, handle) = rig.raw.event();

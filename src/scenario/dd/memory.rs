@@ -1,7 +1,7 @@
 //! Translations that go, allocations that go.
 
+use super::super::client::{Client, until_idle};
 use super::super::db::Room;
-use super::super::rig::{Rig, until_idle};
 use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::Context;
 use dxgkrnl_model::personality::FlushEnd;
@@ -10,7 +10,7 @@ use umd_core::ffi::types::FP_KIND_SYSTEM;
 
 /// Two allocations change places in local memory, and the GPU writes each where it is now.
 fn change_places(scene: &Scene) -> Played {
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     // The queue's device and the memory's are of one process, and so of one address space.
     let (queue, room) = (rig.queue(0)?, Room::new(&rig.raw)?);
     let seen = room.memory(scene, 4096)?;
@@ -52,7 +52,7 @@ pub(super) fn flush_ends(stage: &Stage) -> Played {
 
 pub(super) fn stray_handles(stage: &Stage) -> Played {
     stage.play(Setup::default().windows(|windows| windows.faults.stray_handles = true), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let queue = rig.queue(0)?;
         for round in 1..10 {
             let memory = rig.device.allocate(FP_KIND_SYSTEM, 4096, 0)?;

@@ -1,8 +1,8 @@
 //! Queues whose ring goes before their doorbell, logs that are taken away, doorbells that run short.
 
+use super::super::client::{Client, until_idle};
 use super::super::db::{RETRY, RingQueue, Room, raw, store};
 use super::super::raw::{ALL, duplicate};
-use super::super::rig::{Rig, until_idle};
 use super::super::stage::patience;
 use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
@@ -13,9 +13,9 @@ use gpu_wire::packet::{Encoded, Fill};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use wddm_abi::D3DDDI_CREATECONTEXTFLAGS;
 use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
-use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_SUBMITCOMMAND};
 
 /// Page faults of hardware queues that the first adapter has reported.
 fn faults(scene: &Scene) -> u64 {
@@ -110,7 +110,7 @@ pub(super) fn logs(stage: &Stage) -> Played {
             let setup = Setup::default().setting("OptimizedInterrupt", optimized);
             let setup = setup.windows(|windows| windows.log_replacement = replacement);
             let play = |scene: &Scene| {
-                let rig = Rig::open(scene, "client")?;
+                let rig = Client::open(scene, "client")?;
                 let (queue, fence) = (rig.queue(0)?, rig.fence(0, true)?);
                 for value in 1..20 {
                     queue.run(|list| list.signal(&fence, value))?;
@@ -328,10 +328,7 @@ fn renders_nothing(scene: &Scene) -> Played {
         let context = room.context_with(0, flags).context("context")?;
         let fence = raw.monitored_fence(room.device, 0, false)?;
         for (value, (address, length)) in (1..).zip(buffers) {
-            let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
-            (record.Commands, record.CommandLength) = (address, length);
-            (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, context);
-            raw.ok(raw.thunks.D3DKMTSubmitCommand, &mut record)?;
+            raw.submit_command(context, address, length)?;
             raw.context_signal(context, fence.handle, value)?;
             scene.until("the fence", || Ok(raw.load(fence.cpu)? == value))?;
         }

@@ -1,6 +1,6 @@
 //! Scheduling logs of the nodes that schedule in hardware.
 
-use super::super::rig::{PATIENCE, Rig, until_idle};
+use super::super::client::{Client, PATIENCE, until_idle};
 use super::super::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::initiative::SchedulingRecord;
@@ -49,7 +49,7 @@ pub(super) fn logs(stage: &Stage) -> Played {
 
 /// Lets two queues work `rounds` times, one on each of nodes 0 and 1, until both are idle.
 fn worked(scene: &Scene, rounds: u64) -> Played {
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     let (queues, fence, page) = ([rig.queue(0)?, rig.queue(1)?], rig.fence(0, true)?, rig.page()?);
     for round in 1..=rounds {
         for (at, queue) in (0..).zip(&queues) {

@@ -1,13 +1,14 @@
 //! The article's two examples, step by step.
 
-use super::{log_packet, logs, records};
 use crate::client::Queue;
 use crate::demo::history::Source;
 use crate::demo::play::Lane;
+use crate::scenario::client::native_interrupts;
 use crate::scenario::db::{RingQueue, Room, raw};
-use crate::scenario::rig::native_interrupts;
 use crate::scenario::stage::PATIENCE;
-use crate::scenario::{Played, Scenario, Setup, Stage, same};
+use crate::scenario::{
+    Played, Scenario, Setup, Stage, native_fence_log_packet, native_fence_log_records, native_fence_logs, same,
+};
 use crate::timeline::{MarkKind, SpanKind};
 use anyhow::{Context, Result, ensure};
 use gpu_wire::GpuVa;
@@ -69,7 +70,7 @@ fn two_queues(stage: &Stage) -> Played {
         let ended = clock();
 
         // The entries, each in the log that it belongs to and in no other.
-        let (waits, signals) = (records(scene, f, true), records(scene, f, false));
+        let (waits, signals) = (native_fence_log_records(scene, f, true), native_fence_log_records(scene, f, false));
         same("entries", (waits.len(), signals.len()), (1, 1))?;
         let (wait, signal) = (waits[0], signals[0]);
         same("the signal", (signal.queue, signal.fence, signal.value), (b.info()?.handle, f, V1))?;
@@ -161,7 +162,7 @@ fn four_entries_of(stage: &Stage, node: u32) -> Played {
         let (f1, f2, f3) =
             (raw.native_fence(room.device, 0)?, raw.native_fence(room.device, 0)?, raw.native_fence(room.device, 0)?);
         let entry = |queue: &RingQueue<'_>, fence: crate::scenario::NativeFence, value, hint| -> Played {
-            let log = log_packet(fence.handle, log_operation::SIGNAL_EXECUTED, value, hint);
+            let log = native_fence_log_packet(fence.handle, log_operation::SIGNAL_EXECUTED, value, hint);
             let progress = queue.submit_through(&[Encoded::fence_signal(GpuVa(fence.gpu), value), log])?;
             queue.wait(scene, progress)
         };
@@ -188,7 +189,7 @@ fn four_entries_of(stage: &Stage, node: u32) -> Played {
         same("logs read", after.logs_flushed - before.logs_flushed, 1)?;
         let scans = |counts: &dxgkrnl_model::report::Counts| (counts.fence_scans, counts.log_scans);
         same("fences looked at without need", scans(&after), scans(&before))?;
-        same("entries in A's log", logs(scene, a.queue.handle)?[1].index, 4)?;
+        same("entries in A's log", native_fence_logs(scene, a.queue.handle)?[1].index, 4)?;
         let log = scene.world.os.report().log;
         let number = a.queue.handle;
         let first: Vec<_> = log.iter().take(4).map(|record| (record.queue, record.fence, record.value)).collect();

@@ -1,10 +1,10 @@
 //! Flushing, overrun, other buffers, interrupts that name a queue.
 
-use super::{handle, logs, records};
+use super::handle;
+use crate::scenario::client::{Client, until_idle};
 use crate::scenario::db::{RingQueue, Room, raw};
-use crate::scenario::rig::{Rig, until_idle};
 use crate::scenario::stage::PATIENCE;
-use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
+use crate::scenario::{Played, Scenario, Setup, Stage, native_fence_log_records, native_fence_logs, same};
 use anyhow::{Context, ensure};
 use std::sync::atomic::{AtomicBool, Ordering};
 use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
@@ -45,11 +45,6 @@ pub(super) const CASES: &[Scenario] = &[
     },
 ];
 
-/// How often the model evaluated a rule.
-fn evaluations(scene: &Scene, name: &str) -> u64 {
-    scene.world.os.report().rules.iter().find(|rule| rule.rule.name == name).map_or(0, |rule| rule.evaluations)
-}
-
 fn flush(stage: &Stage) -> Played {
     for barriers in [1, 2] {
         stage.play(Setup::default().setting("LogBarriers", barriers), |scene| {
@@ -83,11 +78,11 @@ fn flush(stage: &Stage) -> Played {
                 result
             })?;
             queue.wait(0, PATIENCE)?;
-            let found = records(scene, handle(&fence)?, false);
+            let found = native_fence_log_records(scene, handle(&fence)?, false);
             let values: Vec<_> = found.iter().map(|record| record.value).collect();
             same("overruns", scene.world.os.counts().log_overruns, 0)?;
             same("values in the log", values, (1..=200).collect())?;
-            ensure!(evaluations(scene, "DXG-LOG-COMPLETE") >= 200, "entries were not judged");
+            ensure!(scene.evaluations("DXG-LOG-COMPLETE") >= 200, "entries were not judged");
             ensure!(scene.calls("DxgkDdiUpdateNativeFenceLogs") >= 10, "hardly ever flushed");
             Ok(())
         })?;
@@ -104,7 +99,7 @@ fn several(stage: &Stage) -> Played {
             RingQueue::connected(scene, &room, 1, 4096)?,
             RingQueue::connected(scene, &room, 0, 4096)?,
         ];
-        let driver = |queue: u32| Ok::<_, anyhow::Error>(logs(scene, queue)?[0].driver);
+        let driver = |queue: u32| Ok::<_, anyhow::Error>(native_fence_logs(scene, queue)?[0].driver);
         let all = [driver(queues[0].queue.handle)?, driver(queues[1].queue.handle)?, driver(queues[2].queue.handle)?];
         let os = &scene.world.os;
         same("three", os.flush_fence_logs(scene.adapter(), &all), STATUS_SUCCESS)?;
@@ -198,12 +193,12 @@ fn recreate(stage: &Stage) -> Played {
         queue.run(|list| list.signal(&fence, VALUES + 1))?;
         queue.wait(0, PATIENCE)?;
         same("entries", scene.world.os.fence_logs(scene.adapter())[1].index, before + 2)?;
-        let found = records(scene, handle(&fence)?, false);
+        let found = native_fence_log_records(scene, handle(&fence)?, false);
         let values: Vec<_> = found.iter().map(|record| record.value).collect();
         ensure!(values.is_sorted(), "{values:?}");
         same("the last", values.last().copied(), Some(VALUES + 1))?;
         drop(queue);
-        ensure!(evaluations(scene, "DXG-LOG-STALE") >= 2, "the old buffers were not looked at");
+        ensure!(scene.evaluations("DXG-LOG-STALE") >= 2, "the old buffers were not looked at");
         Ok(())
     })
 }
@@ -212,7 +207,7 @@ fn one_log(stage: &Stage) -> Played {
     stage.play(Setup::default().setting("OptimizedInterrupt", 1), |scene| {
         let caps = scene.adapter().caps().context("caps")?;
         ensure!(caps.has_optimized_interrupt(), "the cap is off");
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (rings, other) = (rig.queue(0)?, rig.queue(0)?);
         let (fence, nobody) = (rig.fence(0, true)?, rig.fence(0, true)?);
         // The other queue has news all the time that nobody waits for.

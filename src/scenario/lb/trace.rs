@@ -1,12 +1,15 @@
 //! Traces of fences, whose logs an interrupt has read, and what a driver and a process are refused.
 
-use super::{handle, log_packet, logs, records};
+use super::handle;
 use crate::demo::history::Source;
 use crate::demo::play::Lane;
+use crate::scenario::client::until_idle;
 use crate::scenario::db::{RingQueue, Room, raw};
-use crate::scenario::rig::until_idle;
 use crate::scenario::stage::PATIENCE;
-use crate::scenario::{NativeFence, Played, Raw, Scenario, Scene, Setup, Stage, same};
+use crate::scenario::{
+    NativeFence, Played, Raw, Scenario, Scene, Setup, Stage, native_fence_log_packet, native_fence_log_records,
+    native_fence_logs, same,
+};
 use crate::timeline::{SpanKind, Timeline, page, perfetto};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::initiative::LogBuffer;
@@ -105,7 +108,8 @@ fn overrun(stage: &Stage) -> Played {
             let overruns = os.counts().log_overruns;
             queue.run(|list| (1..=LATER).try_for_each(|value| list.signal(&quiet, MANY + value)))?;
             queue.wait(0, PATIENCE)?;
-            let found: Vec<_> = records(scene, handle(&quiet)?, false).iter().map(|record| record.value).collect();
+            let found: Vec<_> =
+                native_fence_log_records(scene, handle(&quiet)?, false).iter().map(|record| record.value).collect();
             ensure!(found.ends_with(&(MANY + 1..=MANY + LATER).collect::<Vec<_>>()), "{found:?}");
             same("overruns of the larger one", os.counts().log_overruns, overruns)?;
             // The GPU sees all of its pages.
@@ -124,9 +128,7 @@ fn overrun(stage: &Stage) -> Played {
             same("the last signal, as the GPU sees it", value, MANY + LATER)?;
             os.set_fence_tracing(false);
             drop(queue);
-            let stale = os.report();
-            let stale = stale.rules.iter().find(|rule| rule.rule.name == "DXG-LOG-STALE");
-            ensure!(stale.is_some_and(|rule| rule.evaluations >= 2), "the old buffers were not looked at");
+            ensure!(scene.evaluations("DXG-LOG-STALE") >= 2, "the old buffers were not looked at");
             Ok(())
         })?;
     }
@@ -159,7 +161,7 @@ fn drawn(report: &dxgkrnl_model::report::Report, begin: u64, process: &u64, queu
 
 /// Signals with a log entry, and waits until the queue is done, by looking.
 fn logged(scene: &Scene, queue: &RingQueue<'_>, fence: NativeFence, value: u64) -> Played {
-    let log = log_packet(fence.handle, log_operation::SIGNAL_EXECUTED, value, 0);
+    let log = native_fence_log_packet(fence.handle, log_operation::SIGNAL_EXECUTED, value, 0);
     let progress = queue.submit_through(&[Encoded::fence_signal(GpuVa(fence.gpu), value), log])?;
     queue.wait(scene, progress)
 }
@@ -228,7 +230,11 @@ fn of_the_engine(stage: &Stage) -> Played {
         logged(scene, &elsewhere, quiet[1], 1)?;
         let read = woken(scene, &raw, room.device, fence, 1, 2, || logged(scene, &queue, fence, 1))?;
         same("logs of the engine, scans", read, (2, 0))?;
-        same("a queue named", crate::scenario::rig::native_interrupts(scene).iter().any(|one| one.names_queue), false)?;
+        same(
+            "a queue named",
+            crate::scenario::client::native_interrupts(scene).iter().any(|one| one.names_queue),
+            false,
+        )?;
         // A signal that user mode did not log: no log says it, and every fence is looked at.
         let read = woken(scene, &raw, room.device, fence, 2, 0, || {
             let progress = queue.submit_through(&[Encoded::fence_signal(GpuVa(fence.gpu), 2)])?;
@@ -247,22 +253,22 @@ fn unknown_types(stage: &Stage) -> Played {
         let room = Room::new(&raw)?;
         let queue = RingQueue::connected(scene, &room, 0, 4096)?;
         let fence = raw.native_fence(room.device, 0)?;
-        let before = logs(scene, queue.queue.handle)?;
+        let before = native_fence_logs(scene, queue.queue.handle)?;
         let offer = |kind: i32| os.offer_fence_log(scene.adapter(), before[0].driver, DXGK_NATIVE_FENCE_LOG_TYPE(kind));
         for kind in [0, 3, 4, 0x100, i32::MAX, -1] {
             same(&format!("type {kind}"), offer(kind), Some(STATUS_INVALID_PARAMETER))?;
         }
         let places = |logs: [LogBuffer; 2]| logs.map(|log| (log.cpu, log.entries));
-        same("the logs", places(logs(scene, queue.queue.handle)?), places(before))?;
+        same("the logs", places(native_fence_logs(scene, queue.queue.handle)?), places(before))?;
         logged(scene, &queue, fence, 1)?;
-        same("entries", logs(scene, queue.queue.handle)?.map(|log| log.index), [0, 1])?;
+        same("entries", native_fence_logs(scene, queue.queue.handle)?.map(|log| log.index), [0, 1])?;
         // Those that exist are taken at any time.
         for kind in [1, 2] {
             same(&format!("type {kind}"), offer(kind), Some(STATUS_SUCCESS))?;
         }
-        ensure!(places(logs(scene, queue.queue.handle)?) != places(before), "the same logs as before");
+        ensure!(places(native_fence_logs(scene, queue.queue.handle)?) != places(before), "the same logs as before");
         logged(scene, &queue, fence, 2)?;
-        same("entries then", records(scene, fence.handle, false).len(), 2)
+        same("entries then", native_fence_log_records(scene, fence.handle, false).len(), 2)
     })
 }
 
@@ -271,14 +277,14 @@ fn detail(stage: &Stage) -> Played {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;
         let queue = RingQueue::connected(scene, &room, 0, 4096)?;
-        let before = (scene.adapter().ddi_calls(), logs(scene, queue.queue.handle)?);
+        let before = (scene.adapter().ddi_calls(), native_fence_logs(scene, queue.queue.handle)?);
         let mut record = D3DKMT_GETNATIVEFENCELOGDETAIL::zeroed();
         record.as_bytes_mut().fill(0xA5);
         record.hHwQueue = queue.queue.handle;
         let given = record.as_bytes().to_vec();
         same("status", raw.call(raw.thunks.D3DKMTGetNativeFenceLogDetail, &mut record), STATUS_NOT_SUPPORTED)?;
         ensure!(record.as_bytes() == given, "the record was written");
-        let after = (scene.adapter().ddi_calls(), logs(scene, queue.queue.handle)?);
+        let after = (scene.adapter().ddi_calls(), native_fence_logs(scene, queue.queue.handle)?);
         same("calls of the driver, logs", after == before, true)
     })
 }

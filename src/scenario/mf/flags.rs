@@ -1,7 +1,7 @@
 //! Flags of creating and opening a monitored fence.
 
+use crate::scenario::client::{Client, RING, until_idle};
 use crate::scenario::raw::{ALL, NativeFence, duplicate};
-use crate::scenario::rig::{RING, Rig, until_idle};
 use crate::scenario::{Denied, Played, Raw, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use gpu_wire::GpuVa;
@@ -49,7 +49,7 @@ impl Raw {
 }
 
 /// What may be done to a fence: waits and signals of the CPU, then of a queue. Values must be free to take.
-fn allowed(rig: &Rig, queue: D3DKMT_HANDLE, fence: D3DKMT_HANDLE, value: u64) -> [Result<(), Denied>; 4] {
+fn allowed(rig: &Client, queue: D3DKMT_HANDLE, fence: D3DKMT_HANDLE, value: u64) -> [Result<(), Denied>; 4] {
     let (event, handle) = rig.raw.event();
     let wait = rig.raw.wait_cpu(rig.plain, &[(fence, 0)], false, Some(handle));
     let signal = rig.raw.signal_cpu(rig.plain, &[(fence, value)]);
@@ -60,7 +60,7 @@ fn allowed(rig: &Rig, queue: D3DKMT_HANDLE, fence: D3DKMT_HANDLE, value: u64) ->
 
 pub(super) fn behaviour(stage: &Stage) -> Played {
     stage.play(Setup::default().setting("MaxRung", 1), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let queue = rig.device.queue(0, RING, FP_QUEUE_KERNEL_MODE, 0)?;
         let on = queue.info()?.handle;
         let make = |flags| rig.raw.flagged(rig.plain, 3, flags);
@@ -110,7 +110,7 @@ pub(super) fn hidden(stage: &Stage) -> Played {
     for narrow in [0, 1] {
         let setup = Setup::default().setting("MaxRung", 1).setting("No64BitAtomics", narrow);
         stage.play(setup, |scene| {
-            let rig = Rig::open(scene, "client")?;
+            let rig = Client::open(scene, "client")?;
             let queue = rig.device.queue(0, RING, FP_QUEUE_KERNEL_MODE, 0)?;
             let (on, page) = (queue.info()?.handle, rig.page()?);
             let fence = rig.raw.flagged(rig.plain, 1 << 40, none().with_NoGPUAccess(true)).context("NoGPUAccess")?;
@@ -135,7 +135,7 @@ pub(super) fn hidden(stage: &Stage) -> Played {
 /// Two processes share a fence; each waits on its CPU, and the one that made it goes away.
 fn first_goes(stage: &Stage, stay: bool) -> Played {
     stage.play(Setup::default().setting("MaxRung", 1), |scene| {
-        let (a, b) = (Rig::open(scene, "a")?, Rig::open(scene, "b")?);
+        let (a, b) = (Client::open(scene, "a")?, Client::open(scene, "b")?);
         let flags = shared().with_UnwaitCpuWaitersOnlyOnDestroy(stay);
         let made = a.raw.flagged(a.plain, 1, flags).context("a shared fence")?;
         let handle = a.raw.share(made.handle, ALL)?;

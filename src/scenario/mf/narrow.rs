@@ -1,8 +1,8 @@
 //! Monitored fences on an adapter whose engines store no more than 32 bits in one piece.
 
 use crate::client::Queue;
+use crate::scenario::client::{Client, Page, RING};
 use crate::scenario::raw::NativeFence;
-use crate::scenario::rig::{Page, RING, Rig};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Denied, Played, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
@@ -34,7 +34,7 @@ fn narrow(stage: &Stage, more: impl Fn(Setup) -> Setup, play: impl Fn(&Scene) ->
 }
 
 /// A queue that waits for `value` and then stores it to the page.
-fn waiter(rig: &Rig, fence: &crate::client::Fence, value: u64, page: &Page) -> Result<Queue> {
+fn waiter(rig: &Client, fence: &crate::client::Fence, value: u64, page: &Page) -> Result<Queue> {
     let queue = rig.device.queue(1, RING, 0, 0)?;
     queue.run(|list| {
         list.wait(fence, value)?;
@@ -45,7 +45,7 @@ fn waiter(rig: &Rig, fence: &crate::client::Fence, value: u64, page: &Page) -> R
 
 /// Signals over the wrap, while a CPU and a queue wait for what lies behind it.
 fn over_the_wrap(scene: &Scene) -> Played {
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     let (queue, page) = (rig.device.queue(0, RING, 0, 0)?, rig.page()?);
     let fence = rig.device.fence(LOW, FP_FENCE_MONITORED)?;
     same("the initial value", fence.value()?, LOW)?;
@@ -89,7 +89,7 @@ pub(super) fn wrap(stage: &Stage) -> Played {
 }
 
 /// What a fence takes, by a wait and by a signal of the CPU, relative to a value.
-fn takes(rig: &Rig, fence: NativeFence, value: u64) -> [Result<(), Denied>; 2] {
+fn takes(rig: &Client, fence: NativeFence, value: u64) -> [Result<(), Denied>; 2] {
     let (event, handle) = rig.raw.event();
     let wait = rig.raw.wait_cpu(rig.plain, &[(fence.handle, value)], false, Some(handle));
     let signal = rig.raw.rewind_cpu(rig.plain, fence.handle, value);
@@ -104,7 +104,7 @@ pub(super) fn limit(stage: &Stage) -> Played {
         stage,
         |setup| setup,
         |scene| {
-            let rig = Rig::open(scene, "client")?;
+            let rig = Client::open(scene, "client")?;
             let fence = rig.raw.monitored_fence(rig.plain, LOW, false)?;
             same("too far up", takes(&rig, fence, LOW + REACH + 1), [refused, refused])?;
             same("far up", takes(&rig, fence, LOW + REACH), [Ok(()), Ok(())])?;
@@ -131,7 +131,7 @@ pub(super) fn limit(stage: &Stage) -> Played {
     )?;
     // With 64 bits nothing is too far.
     stage.play(Setup::default().setting("MaxRung", 1), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let fence = rig.raw.monitored_fence(rig.plain, LOW, false)?;
         for value in [LOW + REACH + 1, 1 << 60, 3] {
             same("a value anywhere", takes(&rig, fence, value), [Ok(()), Ok(())])?;
@@ -146,7 +146,7 @@ pub(super) fn native(stage: &Stage) -> Played {
             .play(setup(rung), |scene| {
                 let caps = scene.adapter().caps().context("no capabilities")?;
                 ensure!(!caps.driver.SchedulingCaps.No64BitAtomics(), "No64BitAtomics beside native fences");
-                let rig = Rig::open(scene, "client")?;
+                let rig = Client::open(scene, "client")?;
                 let queue = rig.device.queue(0, RING, FP_QUEUE_KERNEL_MODE, 0)?;
                 for native in [true, false] {
                     let fence = rig.fence(5, native)?;

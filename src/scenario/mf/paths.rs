@@ -1,7 +1,7 @@
 //! How the OS follows monitored fences: by interrupts, by the ends of buffers, by signals of its own.
 
 use crate::client::{Fence, Queue};
-use crate::scenario::rig::{Page, RING, Rig, Waiting, until_idle};
+use crate::scenario::client::{Client, Page, RING, Waiting, until_idle};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
@@ -19,7 +19,7 @@ struct Loop {
 
 impl Loop {
     /// Submits it.
-    fn begin(rig: &Rig, queue: &Queue, fence: &Fence, value: u64) -> Result<Self> {
+    fn begin(rig: &Client, queue: &Queue, fence: &Fence, value: u64) -> Result<Self> {
         let page = rig.page()?;
         let mut list = queue.list()?;
         list.signal(fence, value)?;
@@ -50,7 +50,7 @@ fn counts(scene: &Scene) -> Counts {
 
 /// A queue by way of the kernel on any rung, and a fence, a CPU wait and a queue that wait for it.
 struct Watched {
-    rig: Rig,
+    rig: Client,
     queue: Queue,
     fence: Fence,
     page: Page,
@@ -58,7 +58,7 @@ struct Watched {
 
 impl Watched {
     fn new(scene: &Scene) -> Result<Self> {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let queue = rig.device.queue(0, RING, FP_QUEUE_KERNEL_MODE, 0)?;
         let (fence, page) = (rig.fence(0, false)?, rig.page()?);
         Ok(Self { rig, queue, fence, page })
@@ -148,7 +148,7 @@ pub(super) fn paging(stage: &Stage) -> Played {
         let setup = Setup::default().setting("MaxRung", rung).setting("BasicMonitoredFences", 1);
         let setup = setup.windows(|personality| personality.paging_engine_signals = true);
         stage.play(setup, |scene| {
-            let rig = Rig::open(scene, "client")?;
+            let rig = Client::open(scene, "client")?;
             let before = counts(scene);
             // Each allocation is made resident and mapped: the paging engine signals, and its buffers end.
             let pages = (0..8).map(|_| rig.page()).collect::<Result<Vec<_>>>()?;
@@ -170,7 +170,7 @@ pub(super) fn paging(stage: &Stage) -> Played {
 }
 
 /// `[packets, signals of the OS to contexts, the same to queues]`, by calls of the user-mode driver.
-fn signals(rig: &Rig) -> Result<[u64; 2]> {
+fn signals(rig: &Client) -> Result<[u64; 2]> {
     let calls = rig.adapter.thunk_calls()?;
     let of = |name: &str| calls.iter().find(|(known, ..)| known == name).map_or(0, |(_, calls, _)| *calls);
     Ok([of("D3DKMTSignalSynchronizationObjectFromGpu"), of("D3DKMTSubmitSignalSyncObjectsToHwQueue")])

@@ -1,8 +1,8 @@
 //! Which signals interrupt, and what the interrupt says.
 
 use crate::client::{Fence, List, Queue};
+use crate::scenario::client::{Client, Waiting, native_interrupts, until_idle};
 use crate::scenario::raw::ALL;
-use crate::scenario::rig::{Rig, Waiting, native_interrupts, until_idle};
 use crate::scenario::{Played, Raw, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::Notification;
@@ -20,7 +20,7 @@ fn signal(scene: &Scene, queue: &Queue, fence: &Fence, value: u64) -> Played {
 }
 
 /// A fence whose MonitoredValue is 0 for its life, so that every signal interrupts: one that adapters can share.
-fn always_interrupts(rig: &Rig) -> Result<Fence> {
+fn always_interrupts(rig: &Client) -> Result<Fence> {
     let mut record = Raw::native_fence_record(rig.plain, 0);
     record.Info.Flags.set_Shared(true);
     record.Info.Flags.set_NtSecuritySharing(true);
@@ -37,7 +37,7 @@ fn until_interrupts(scene: &Scene, before: usize, count: usize) -> Played {
 
 pub(super) fn spurious(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, peek) = (rig.queue(0)?, rig.peek()?);
         let fence = always_interrupts(&rig)?;
         let other = rig.fence(0, true)?;
@@ -65,7 +65,7 @@ pub(super) fn spurious(stage: &Stage) -> Played {
 
 pub(super) fn duplicate(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (one, two) = (rig.queue(0)?, rig.queue(1)?);
         let fence = always_interrupts(&rig)?;
         for value in 1..=20 {
@@ -87,7 +87,7 @@ pub(super) fn duplicate(stage: &Stage) -> Played {
 
 pub(super) fn suppressed(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, peek) = (rig.queue(0)?, rig.peek()?);
         let fence = rig.fence(0, true)?;
         same("MonitoredValue", peek.monitored(scene, &fence)?, u64::MAX)?;
@@ -107,7 +107,7 @@ pub(super) fn suppressed(stage: &Stage) -> Played {
 
 pub(super) fn threshold(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, peek) = (rig.queue(0)?, rig.peek()?);
         let fence = rig.fence(0, true)?;
         let wait = rig.wait(&[(&fence, 500)], false)?;
@@ -131,7 +131,7 @@ pub(super) fn threshold(stage: &Stage) -> Played {
 }
 
 /// Six fences with a waiter each; the even ones are signaled in one list. What was notified.
-fn signal_some(scene: &Scene, rig: &Rig) -> Result<Vec<Notification>> {
+fn signal_some(scene: &Scene, rig: &Client) -> Result<Vec<Notification>> {
     let queue = rig.queue(0)?;
     let fences: Vec<_> = (0..6).map(|_| rig.fence(0, true)).collect::<Result<_>>()?;
     let waits: Vec<_> = fences.iter().map(|fence| rig.wait(&[(fence, 5)], false)).collect::<Result<_>>()?;
@@ -162,25 +162,25 @@ fn signal_some(scene: &Scene, rig: &Rig) -> Result<Vec<Notification>> {
 
 pub(super) fn array(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let notified = signal_some(scene, &Rig::open(scene, "client")?)?;
+        let notified = signal_some(scene, &Client::open(scene, "client")?)?;
         let named: Vec<_> = notified.iter().flat_map(|one| one.fences.iter().copied()).collect();
         let distinct: BTreeSet<_> = named.iter().copied().collect();
         same("fences named", distinct.len(), 3)?;
         same("notifications without a name", notified.iter().any(|one| one.fences.is_empty() || one.names_queue), false)
     })?;
     stage.play(Setup::default().setting("NullFenceArray", 1), |scene| {
-        let notified = signal_some(scene, &Rig::open(scene, "client")?)?;
+        let notified = signal_some(scene, &Client::open(scene, "client")?)?;
         same("fences named", notified.iter().all(|one| one.fences.is_empty() && !one.names_queue), true)
     })?;
     stage.play(Setup::default().setting("OptimizedInterrupt", 1), |scene| {
-        let notified = signal_some(scene, &Rig::open(scene, "client")?)?;
+        let notified = signal_some(scene, &Client::open(scene, "client")?)?;
         same("the queue named", notified.iter().all(|one| one.fences.is_empty() && one.names_queue), true)
     })
 }
 
 /// A native and a monitored fence with a waiter each.
 struct Both {
-    rig: Rig,
+    rig: Client,
     native: Fence,
     monitored: Fence,
     native_wait: Waiting,
@@ -189,7 +189,7 @@ struct Both {
 
 impl Both {
     fn new(scene: &Scene) -> Result<Self> {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (native, monitored) = (rig.fence(0, true)?, rig.fence(0, false)?);
         let native_wait = rig.wait(&[(&native, 1)], false)?;
         let monitored_wait = rig.wait(&[(&monitored, 1)], false)?;
@@ -320,12 +320,12 @@ struct Many {
     queues: [Queue; 2],
     _fences: Vec<Fence>,
     waits: Vec<Waiting>,
-    rig: Rig,
+    rig: Client,
 }
 
 impl Many {
     fn new(scene: &Scene, count: usize) -> Result<Self> {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let ring = 1 << 20;
         let queues = [rig.device.queue(0, ring, 0, 0)?, rig.device.queue(1, ring, 0, 0)?];
         let fences: Vec<_> = (0..count).map(|_| rig.fence(0, true)).collect::<Result<_>>()?;

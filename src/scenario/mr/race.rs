@@ -1,6 +1,7 @@
 //! A wait that begins while the value is signaled.
 
-use crate::scenario::rig::{RING, Rig, native_interrupts, until_idle};
+use crate::fuzz::dice::Dice;
+use crate::scenario::client::{Client, RING, native_interrupts, until_idle};
 use crate::scenario::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::personality::Clock;
@@ -9,22 +10,6 @@ use std::time::Duration;
 
 /// The setting with which engines compare with a shadow.
 const SHADOW: &str = "ShadowMonitoredValue";
-
-/// Numbers that decide how long each side dawdles.
-pub(super) struct Dice(u64);
-
-impl Dice {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(2).wrapping_add(1))
-    }
-
-    /// A number below `limit`.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
-        // Knuth's multiplier; the high bits are the good ones.
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
 
 /// Does nothing for about `turns` nanoseconds.
 pub(super) fn dawdle(turns: u64) {
@@ -36,7 +21,7 @@ pub(super) fn dawdle(turns: u64) {
 /// A queue signals each value while a wait for it begins. Every wait must end; what is lost for the length of TdrDelay
 /// breaks a rule, too. One interrupt more per update is tolerated where an update looks again itself.
 fn race(scene: &Scene, dice: &mut Dice, rounds: u64, looks_again: bool) -> Played {
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     let (queue, page) = (rig.queue(0)?, rig.page()?);
     let fence = rig.fence(0, true)?;
     let _inside = rig.user.process.enter();
@@ -116,7 +101,7 @@ pub(super) fn forms(stage: &Stage) -> Played {
 pub(super) fn leaves(stage: &Stage) -> Played {
     let mut dice = Dice::new(stage.seed());
     stage.play(Setup::default().quick_tdr(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, peek) = (rig.device.queue(0, RING, 0, 0)?, rig.peek()?);
         let fence = rig.fence(0, true)?;
         let handle = fence.info()?.handle;
@@ -164,7 +149,7 @@ pub(super) fn behind(stage: &Stage) -> Played {
         }
         let setup = Setup::default().setting(SHADOW, shadow).setting("OptimizedInterrupt", optimized);
         let play = |scene: &Scene| {
-            let rig = Rig::open(scene, "client")?;
+            let rig = Client::open(scene, "client")?;
             let (queue, fence) = (rig.queue(1)?, rig.fence(0, true)?);
             let (process, handle) = (rig.raw.process.nt().id(), fence.info()?.handle);
             // The first one makes the shadow count.

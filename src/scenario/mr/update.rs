@@ -1,7 +1,8 @@
 //! The two functions that update values.
 
-use super::race::{Dice, dawdle};
-use crate::scenario::rig::{Rig, endless, native_interrupts, until_idle};
+use super::race::dawdle;
+use crate::fuzz::dice::Dice;
+use crate::scenario::client::{Client, endless, native_interrupts, until_idle};
 use crate::scenario::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::pci::{DeviceKind, InterruptModel};
@@ -12,13 +13,8 @@ use nt_model::sched::seeded::SeededOptions;
 const UPDATE_MONITORED: &str = "DxgkDdiUpdateMonitoredValues";
 const UPDATE_CURRENT: &str = "DxgkDdiUpdateCurrentValuesFromCpu";
 
-/// How often a rule was evaluated.
-fn evaluations(scene: &Scene, rule: &str) -> u64 {
-    scene.world.os.report().rules.iter().find(|report| report.rule.name == rule).map_or(0, |report| report.evaluations)
-}
-
 /// Waits and signals in turn, from the CPU and from a queue.
-fn exercise(scene: &Scene, rig: &Rig, rounds: u64) -> Played {
+fn exercise(scene: &Scene, rig: &Client, rounds: u64) -> Played {
     let queue = rig.queue(0)?;
     let fences: Vec<_> = (0..8).map(|_| rig.fence(0, true)).collect::<Result<_>>()?;
     for round in 1..=rounds {
@@ -40,9 +36,9 @@ fn exercise(scene: &Scene, rig: &Rig, rounds: u64) -> Played {
 pub(super) fn addresses(stage: &Stage) -> Played {
     for map in [0, 1] {
         stage.play(Setup::default().setting("MapToGpuSystemProcess", map), |scene| {
-            let rig = Rig::open(scene, "client")?;
+            let rig = Client::open(scene, "client")?;
             exercise(scene, &rig, 40)?;
-            let (calls, looks) = (scene.calls(UPDATE_MONITORED), evaluations(scene, "DXG-NF-ADDRESS-CACHED"));
+            let (calls, looks) = (scene.calls(UPDATE_MONITORED), scene.evaluations("DXG-NF-ADDRESS-CACHED"));
             ensure!(calls >= 8 * 40, "{calls} updates of MonitoredValue");
             same("batches from the CPU", scene.calls(UPDATE_CURRENT), 40)?;
             // The address is another one each time, and one that is over leads nowhere.
@@ -63,13 +59,13 @@ pub(super) fn levels(stage: &Stage) -> Played {
             setup.adapter.device.kind = DeviceKind::Root;
         }
         let played = stage.play(setup, |scene| {
-            let rig = Rig::open(scene, "client")?;
-            let before = evaluations(scene, "DXG-DDI-TIME");
+            let rig = Client::open(scene, "client")?;
+            let before = scene.evaluations("DXG-DDI-TIME");
             exercise(scene, &rig, 20)?;
             ensure!(scene.calls(UPDATE_MONITORED) >= 8 * 20 && scene.calls(UPDATE_CURRENT) >= 20, "too few updates");
-            ensure!(evaluations(scene, "DXG-DDI-TIME") > before, "nobody looked at the clock");
+            ensure!(scene.evaluations("DXG-DDI-TIME") > before, "nobody looked at the clock");
             for rule in ["NT-IRQL", "NT-IRQL-RETURN", "DXG-NF-MONITORED-STATUS", "DXG-NF-CURRENT-STATUS"] {
-                ensure!(evaluations(scene, rule) > 0, "{rule} was not looked at");
+                ensure!(scene.evaluations(rule) > 0, "{rule} was not looked at");
             }
             Ok(())
         });
@@ -79,7 +75,7 @@ pub(super) fn levels(stage: &Stage) -> Played {
     for seed in 0..4 {
         let options = SeededOptions { closed: false, ..SeededOptions::new(stage.seed().wrapping_mul(1000) + seed) };
         let setup = Setup::default().windows(|personality| personality.clock = Clock::Seeded(options.clone()));
-        let played = stage.play(setup, |scene| exercise(scene, &Rig::open(scene, "client")?, 3));
+        let played = stage.play(setup, |scene| exercise(scene, &Client::open(scene, "client")?, 3));
         played.with_context(|| format!("schedule of seed {seed}"))?;
     }
     let setup = Setup::default().resets(2).windows(|personality| personality.tdr.delay = SECOND);
@@ -88,7 +84,7 @@ pub(super) fn levels(stage: &Stage) -> Played {
 
 /// Updates of fences for which queues wait whose engines run a command buffer without an end, until they are reset.
 fn beside_busy_engines(scene: &Scene) -> Played {
-    let (rig, other) = (Rig::open(scene, "client")?, Rig::open(scene, "hangs")?);
+    let (rig, other) = (Client::open(scene, "client")?, Client::open(scene, "hangs")?);
     let fences: Vec<_> = (0..4).map(|_| rig.fence(0, true)).collect::<Result<_>>()?;
     let page = rig.page()?;
     let mut held = Vec::new();
@@ -133,7 +129,7 @@ pub(super) fn exclusion(stage: &Stage) -> Played {
 /// signals.
 pub(super) fn batches(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let peek = rig.peek()?;
         let eight = || (0..8).map(|_| rig.fence(0, true)).collect::<Result<Vec<_>>>();
         for any in [false, true, false] {
@@ -167,7 +163,7 @@ pub(super) fn batches(stage: &Stage) -> Played {
 /// One fence several times in one call, of either function.
 pub(super) fn duplicates(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (peek, page) = (rig.peek()?, rig.page()?);
         let (fence, other) = (rig.fence(0, true)?, rig.fence(0, true)?);
         let before = scene.calls(UPDATE_MONITORED);
@@ -202,7 +198,7 @@ pub(super) fn duplicates(stage: &Stage) -> Played {
 /// Handles among the others that name nothing: the others are carried out, on both sides.
 pub(super) fn strays(stage: &Stage) -> Played {
     stage.play(Setup::default().quick_tdr().windows(|windows| windows.faults.stray_fences = true), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         // The first handle that was never one, and then one that was.
         for _ in 0..2 {
             exercise(scene, &rig, 10)?;
@@ -217,7 +213,7 @@ pub(super) fn strays(stage: &Stage) -> Played {
         rig.signal(&[(&fence, 2)])?;
         page.until(scene, "a queue that waits for the CPU", 0, 1)?;
         for rule in ["DXG-NF-MONITORED-WRITTEN", "DXG-NF-CURRENT-WRITTEN"] {
-            ensure!(evaluations(scene, rule) > 20, "{rule} was not looked at");
+            ensure!(scene.evaluations(rule) > 20, "{rule} was not looked at");
         }
         Ok(())
     })
@@ -228,7 +224,7 @@ const ROUNDS: u64 = 100;
 
 /// Two threads wait for one fence while two engines signal it and others.
 fn concurrent(scene: &Scene, seeds: [u64; 2]) -> Played {
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     let peek = rig.peek()?;
     let shared = rig.fence(0, true)?;
     let side = |thread: usize| -> Played {
@@ -258,6 +254,6 @@ fn concurrent(scene: &Scene, seeds: [u64; 2]) -> Played {
     ensure!(!native_interrupts(scene).is_empty(), "no interrupt at all");
     let updates = scene.calls(UPDATE_MONITORED);
     ensure!(updates > ROUNDS, "{updates} updates of MonitoredValue");
-    ensure!(evaluations(scene, "DXG-NF-MONITORED-WRITTEN") >= updates, "not every update was looked at");
+    ensure!(scene.evaluations("DXG-NF-MONITORED-WRITTEN") >= updates, "not every update was looked at");
     Ok(())
 }

@@ -2,8 +2,8 @@
 
 use super::super::raw::{ALL, duplicate};
 use super::super::stage::PATIENCE;
-use super::super::{Denied, Played, Raw, Scene, Setup, Stage, same};
-use super::{LIFE, Probe, Since, counts, intra_gpu_record};
+use super::super::{Denied, GpuReader, Played, Raw, Scene, Setup, Stage, same};
+use super::{LIFE, Since, counts, intra_gpu_record};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::personality::{Build, CallbackFault};
 use gpu_wire::GpuVa;
@@ -26,7 +26,7 @@ pub(super) fn create_default(stage: &Stage) -> Played {
 /// The life of a fence. `mapped`: whether the paging process has addresses of its values, if that is known.
 fn default_fence(scene: &Scene, mapped: Option<bool>) -> Played {
     let user = scene.process("client")?;
-    let probe = Probe::new(&user.open()?.device()?)?;
+    let probe = GpuReader::new(&user.open()?.device()?)?;
     let raw = Raw::open(&user.process, scene.adapter().luid())?;
     let device = raw.device().context("device")?;
     let since = Since::begin(scene);
@@ -81,7 +81,7 @@ pub(super) fn intra_gpu_off(stage: &Stage) -> Played {
 pub(super) fn intra_gpu_on(stage: &Stage) -> Played {
     stage.play(Setup::default().windows(|windows| windows.native_fence_os_caps.intra_gpu = true), |scene| {
         let user = scene.process("client")?;
-        let probe = Probe::new(&user.open()?.device()?)?;
+        let probe = GpuReader::new(&user.open()?.device()?)?;
         let raw = Raw::open(&user.process, scene.adapter().luid())?;
         let device = raw.device().context("device")?;
         let since = Since::begin(scene);
@@ -229,7 +229,7 @@ pub(super) fn reserved(stage: &Stage) -> Played {
         let device = user.open()?.device()?;
         let fence = device.shared_fence(0)?;
         let opened = user.open()?.device()?.open_fence(fence.share()?, false)?;
-        let probe = Probe::new(&device)?;
+        let probe = GpuReader::new(&device)?;
         let progress = probe.queue.run(|list| {
             list.signal(&fence, 1)?;
             list.wait(&fence, 2)?;
@@ -252,8 +252,8 @@ pub(super) fn reserved(stage: &Stage) -> Played {
 pub(super) fn unanswered(stage: &Stage) -> Played {
     let questions = ["DXGKCB_ISFEATUREENABLED2", "DXGKCB_QUERYFEATUREINTERFACE", "DXGKCB_FEATURE_NATIVEFENCE_CAPS_1"];
     for callback in questions {
-        let fault = CallbackFault { callback, nth: 0, status: ntstatus::STATUS_UNSUCCESSFUL };
-        let setup = Setup::default().windows(|windows| windows.faults.callbacks.push(fault));
+        let fault = CallbackFault::each(callback, ntstatus::STATUS_UNSUCCESSFUL);
+        let setup = Setup::default().windows(|windows| windows.faults.callbacks.push(fault.clone()));
         // The OS has the feature on, and cannot know that its answer was lost.
         let setup = setup.breaks(&["DXG-FEATURE-UNUSED"]);
         stage.play(setup, |scene| {
@@ -265,7 +265,7 @@ pub(super) fn unanswered(stage: &Stage) -> Played {
             let device = adapter.device()?;
             let fence = device.fence(0, 0)?;
             ensure!(fence.is_monitored()?, "the fence is native");
-            let probe = Probe::new(&device)?;
+            let probe = GpuReader::new(&device)?;
             let progress = probe.queue.run(|list| list.signal(&fence, 2))?;
             fence.wait(2, PATIENCE)?;
             probe.queue.wait(progress, PATIENCE)?;
@@ -311,7 +311,7 @@ pub(super) fn feature_off(stage: &Stage) -> Played {
         let device = adapter.device()?;
         let fence = device.fence(0, 0)?;
         ensure!(fence.is_monitored()?, "the fence is native");
-        let probe = Probe::new(&device)?;
+        let probe = GpuReader::new(&device)?;
         let progress = probe.queue.run(|list| {
             list.wait(&fence, 1)?;
             list.signal(&fence, 2)
@@ -336,8 +336,8 @@ pub(super) fn monitored_value_is_read_only(stage: &Stage) -> Played {
         let (culprit, innocent) = (adapter.device()?, adapter.device()?);
         let fence = innocent.fence(0, 0)?;
         let va = fence.info()?.monitored_va;
-        let bad = Probe::new(&culprit)?;
-        let good = Probe::new(&innocent)?;
+        let bad = GpuReader::new(&culprit)?;
+        let good = GpuReader::new(&innocent)?;
         if let Err(early) = bad.queue.run(|list| list.store(va, 0)) {
             // The device may be lost before the submission is over.
             same("an early end", early.status, ntstatus::STATUS_CONNECTION_ABORTED)?;

@@ -1,8 +1,8 @@
 //! Destruction: with somebody waiting, with an interrupt on its way, after a failure, and often.
 
 use super::super::stage::PATIENCE;
-use super::super::{Denied, Played, Raw, Scene, Setup, Stage, same};
-use super::{LIFE, Probe, Since, counts};
+use super::super::{Denied, GpuReader, Played, Raw, Scene, Setup, Stage, same};
+use super::{LIFE, Since, counts};
 use anyhow::{Context, ensure};
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
@@ -17,7 +17,7 @@ use wddm_abi::ntstatus;
 pub(super) fn waiters(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let user = scene.process("client")?;
-        let probe = Probe::new(&user.open()?.device()?)?;
+        let probe = GpuReader::new(&user.open()?.device()?)?;
         let raw = Raw::open(&user.process, scene.adapter().luid())?;
         let device = raw.device().context("device")?;
         let since = Since::begin(scene);
@@ -70,7 +70,7 @@ pub(super) fn stale(stage: &Stage) -> Played {
 fn storm(scene: &Scene) -> Played {
     let user = scene.process("client")?;
     let device = user.open()?.device()?;
-    let probe = Probe::new(&device)?;
+    let probe = GpuReader::new(&device)?;
     let raw = Raw::open(&user.process, scene.adapter().luid())?;
     let owner = raw.device().context("device")?;
     let at = probe.memory.gpu_va()?;
@@ -93,9 +93,7 @@ fn storm(scene: &Scene) -> Played {
         }
         raw.destroy_fence(fence.handle).context("destroy")?;
     }
-    let report = scene.world.os.report();
-    let rule = |name: &str| report.rules.iter().find(|rule| rule.rule.name == name).map_or(0, |rule| rule.evaluations);
-    ensure!(rule("DXG-INT-NATIVE-FENCE") > 0, "no interrupt came");
+    ensure!(scene.evaluations("DXG-INT-NATIVE-FENCE") > 0, "no interrupt came");
     let [made, _, _, gone] = counts(scene);
     same("fences left", made - gone, 1)?;
     // The address is that of no fence any more.

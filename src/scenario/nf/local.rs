@@ -3,8 +3,8 @@
 use super::super::db::Room;
 use super::super::raw::{ALL, duplicate};
 use super::super::stage::PATIENCE;
-use super::super::{Denied, Played, Raw, Scene, Setup, Stage, same};
-use super::{Probe, intra_gpu_record};
+use super::super::{Denied, GpuReader, Played, Raw, Scene, Setup, Stage, same};
+use super::intra_gpu_record;
 use crate::client::{Allocation, Device};
 use anyhow::{Context, Result, ensure};
 use gpu_wire::GpuVa;
@@ -37,19 +37,19 @@ fn in_segment(scene: &Scene, segment: u32) -> usize {
 }
 
 /// A process with a queue and direct calls.
-struct Client {
+struct IntraGpuClient {
     raw: Raw,
     plain: D3DKMT_HANDLE,
-    probe: Probe,
+    probe: GpuReader,
     device: Device,
 }
 
-impl Client {
+impl IntraGpuClient {
     fn open(scene: &Scene, name: &str) -> Result<Self> {
         let user = scene.process(name)?;
         let device = user.open()?.device()?;
         let raw = Raw::open(&user.process, scene.adapter().luid())?;
-        Ok(Self { plain: raw.device().context("device")?, raw, probe: Probe::new(&device)?, device })
+        Ok(Self { plain: raw.device().context("device")?, raw, probe: GpuReader::new(&device)?, device })
     }
 
     fn fence(&self) -> Result<super::super::NativeFence> {
@@ -68,7 +68,7 @@ pub(super) fn place(stage: &Stage) -> Played {
     for map in [0, 1] {
         stage.play(offered().setting("MapToGpuSystemProcess", map), |scene| {
             same("questions for segments", scene.calls(ASKED), 2)?;
-            let (one, two) = (Client::open(scene, "first")?, Client::open(scene, "second")?);
+            let (one, two) = (IntraGpuClient::open(scene, "first")?, IntraGpuClient::open(scene, "second")?);
             let before = used(scene);
             let (first, second) = (one.fence()?, one.fence()?);
             same("fences in local memory", in_segment(scene, LOCAL), 2)?;
@@ -106,7 +106,7 @@ pub(super) fn place(stage: &Stage) -> Played {
 /// The GPU cannot write MonitoredValue there either, and what is in system memory elsewhere is as ever.
 pub(super) fn rights(stage: &Stage) -> Played {
     stage.play(offered(), |scene| {
-        let client = Client::open(scene, "client")?;
+        let client = IntraGpuClient::open(scene, "client")?;
         let (intra, plain) = (client.fence()?, client.raw.native_fence(client.plain, 9).context("a fence")?);
         same("fences in local memory", in_segment(scene, LOCAL), 1)?;
         same("a fence of the default type", (client.raw.load(plain.cpu)?, client.probe.read(plain.gpu)?), (9, 9))?;
@@ -132,7 +132,7 @@ fn fill(scene: &Scene, device: &Device) -> Result<Vec<Allocation>> {
 
 pub(super) fn pressure(stage: &Stage) -> Played {
     stage.play(offered().setting("LocalSegmentSize", 16 << 20), |scene| {
-        let (one, two) = (Client::open(scene, "first")?, Client::open(scene, "second")?);
+        let (one, two) = (IntraGpuClient::open(scene, "first")?, IntraGpuClient::open(scene, "second")?);
         let early = one.fence()?;
         one.store(early.gpu, 7)?;
         // Everything else is taken, written, given up and taken again: the fence stays where it is.
@@ -169,7 +169,7 @@ pub(super) fn pressure(stage: &Stage) -> Played {
 }
 
 /// A queue of node 1 waits for one of node 0.
-fn signal_and_wait(client: &Client, fence: u64) -> Played {
+fn signal_and_wait(client: &IntraGpuClient, fence: u64) -> Played {
     let second = client.device.queue(1, 64 << 10, 0, 0)?;
     let waited = second.run(|list| list.raw(Encoded::fence_wait(GpuVa(fence), 100).as_bytes()))?;
     let signaled = client.probe.queue.run(|list| list.raw(Encoded::fence_signal(GpuVa(fence), 100).as_bytes()))?;
@@ -180,7 +180,7 @@ fn signal_and_wait(client: &Client, fence: u64) -> Played {
 
 pub(super) fn shared(stage: &Stage) -> Played {
     stage.play(offered(), |scene| {
-        let (one, two) = (Client::open(scene, "creator")?, Client::open(scene, "opener")?);
+        let (one, two) = (IntraGpuClient::open(scene, "creator")?, IntraGpuClient::open(scene, "opener")?);
         let before = used(scene);
         let mut record = intra_gpu_record(one.plain);
         record.Info.Flags.set_Shared(true);
@@ -208,7 +208,7 @@ pub(super) fn optimized(stage: &Stage) -> Played {
         let setup = Setup::default().windows(|windows| windows.native_fence_os_caps.optimized_default = offered);
         stage.play(setup, |scene| {
             same("questions for segments", scene.calls(ASKED), questions)?;
-            let client = Client::open(scene, "client")?;
+            let client = IntraGpuClient::open(scene, "client")?;
             let before = used(scene);
             let fence = client.raw.native_fence(client.plain, 3).context("a fence")?;
             same("bytes of local memory", used(scene), before)?;

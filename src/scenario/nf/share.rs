@@ -2,8 +2,8 @@
 
 use super::super::raw::{ALL, READ, duplicate, duplicate_number};
 use super::super::stage::PATIENCE;
-use super::super::{Denied, Played, Raw, Scene, Setup, Stage, same};
-use super::{CLOSED, GONE, LIFE, MADE, OPENED, Probe, Since, counts};
+use super::super::{Denied, GpuReader, Played, Raw, Scene, Setup, Stage, same};
+use super::{CLOSED, GONE, LIFE, MADE, OPENED, Since, counts};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::personality::Clock;
 use nt_model::sched::seeded::SeededOptions;
@@ -16,7 +16,7 @@ pub(super) fn second_device(stage: &Stage) -> Played {
         let user = scene.process("client")?;
         let adapter = user.open()?;
         let (one, two) = (adapter.device()?, adapter.device()?);
-        let probe = Probe::new(&two)?;
+        let probe = GpuReader::new(&two)?;
         let since = Since::begin(scene);
         let first = one.shared_fence(7)?;
         let handle = first.share()?;
@@ -45,7 +45,7 @@ pub(super) fn second_process(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let (a, b) = (scene.process("signals")?, scene.process("waits")?);
         let (ours, theirs) = (a.open()?.device()?, b.open()?.device()?);
-        let (signals, waits) = (Probe::new(&ours)?, Probe::new(&theirs)?);
+        let (signals, waits) = (GpuReader::new(&ours)?, GpuReader::new(&theirs)?);
         let since = Since::begin(scene);
         let fence = ours.shared_fence(3)?;
         let opened = theirs.open_fence(duplicate_number(fence.share()?, &a.process, &b.process)?, false)?;
@@ -79,7 +79,7 @@ pub(super) fn creator_leaves(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let (a, b) = (scene.process("creator")?, scene.process("stays")?);
         let theirs = b.open()?.device()?;
-        let probe = Probe::new(&theirs)?;
+        let probe = GpuReader::new(&theirs)?;
         let raw = Raw::open(&a.process, scene.adapter().luid())?;
         let device = raw.device().context("device")?;
         let since = Since::begin(scene);

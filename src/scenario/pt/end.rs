@@ -1,6 +1,6 @@
 //! Exits, and what a process leaves behind.
 
-use super::super::rig::Rig;
+use super::super::client::Client;
 use super::super::stage::PATIENCE;
 use super::{Held, Neighbour, setup};
 use crate::scenario::{Played, Stage, portable, same};
@@ -38,7 +38,7 @@ pub(super) fn works_on(stage: &Stage) -> Played {
     // Where the host lets the client go on to its exit only when its work is done, an engine that lets idle doorbells
     // go has had this one disconnected, and the exit finds none that is connected.
     stage.play(setup().setting("IdleMilliseconds", 0), |scene| {
-        let rig = Rig::open(scene, "neighbour")?;
+        let rig = Client::open(scene, "neighbour")?;
         let fence = rig.device.shared_fence(0)?;
         let object = rig.user.process.nt().handle_any(fence.share()?).context("the NT handle")?;
         let mut client = scene.world.separate("late")?;
@@ -96,7 +96,7 @@ pub(super) fn older_beside_newer(stage: &Stage) -> Played {
     const ROUNDS: u64 = 50;
     const BELLS: &str = "DxgkDdiCreateDoorbell";
     stage.play(setup(), |scene| {
-        let rig = Rig::open(scene, "newer")?;
+        let rig = Client::open(scene, "newer")?;
         let fence = rig.device.shared_fence(0)?;
         let object = rig.user.process.nt().handle_any(fence.share()?).context("the NT handle")?;
         let (queue, page) = (rig.queue(0)?, rig.page()?);

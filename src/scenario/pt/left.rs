@@ -2,8 +2,8 @@
 
 use super::{Held, Neighbour};
 use crate::decode::decode;
+use crate::scenario::client::{Client, PATIENCE};
 use crate::scenario::db::{RingQueue, Room, raw, store};
-use crate::scenario::rig::{PATIENCE, Rig};
 use crate::scenario::st::Worker;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
@@ -68,7 +68,7 @@ fn fill(scene: &Scene, how: End) -> Played {
 
 /// The same by way of the user-mode driver, whose objects are never destroyed.
 fn forget(scene: &Scene, how: End) -> Played {
-    let rig = Rig::open(scene, "forgets")?;
+    let rig = Client::open(scene, "forgets")?;
     let (user, kernel) = (rig.queue(0)?, rig.device.queue(1, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)?);
     let page = rig.page()?;
     for queue in [&user, &kernel] {
@@ -175,7 +175,7 @@ fn rude(stage: &Stage) -> Played {
     }
     let setup = Setup::default().windows(|windows| windows.ends_rudely = true);
     stage.play(setup, |scene| {
-        let good = Rig::open(scene, "runs on")?;
+        let good = Client::open(scene, "runs on")?;
         let (queue, page) = (good.device.queue(0, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)?, good.page()?);
         let names = ["DxgkDdiDestroyContext", "DxgkDdiDestroyDevice", "DxgkDdiCloseAllocation"];
         let before = census(scene)?;

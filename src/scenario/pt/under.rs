@@ -1,7 +1,7 @@
 //! An adapter that is stopped, taken away or started again under processes that use it.
 
+use crate::scenario::client::{Client, PATIENCE, block, returned};
 use crate::scenario::db::{ABORT, RingQueue, Room, raw};
-use crate::scenario::rig::{PATIENCE, Rig, block, returned};
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use std::time::{Duration, Instant};
@@ -111,7 +111,7 @@ fn under_another(scene: &Scene, surprise: bool, again: bool) -> Played {
 fn started_again(stage: &Stage) -> Played {
     for (flags, surprise) in [(0, false), (FP_QUEUE_KERNEL_MODE, false), (0, true), (FP_QUEUE_KERNEL_MODE, true)] {
         let play = |scene: &Scene| {
-            let rig = Rig::open(scene, "client")?;
+            let rig = Client::open(scene, "client")?;
             let (queue, page, gate) = (rig.device.queue(0, 64 << 10, flags, 0)?, rig.page()?, rig.fence(0, true)?);
             let progress = queue.run(|list| list.store(page.at(0), 1))?;
             queue.wait(progress, Some(PATIENCE))?;

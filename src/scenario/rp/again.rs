@@ -1,6 +1,6 @@
 //! The adapter is stopped under load, and started again.
 
-use crate::scenario::rig::{PATIENCE, Rig};
+use crate::scenario::client::{Client, PATIENCE};
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, anyhow, ensure};
 use dxgkrnl_model::adapter::AdapterState;
@@ -21,7 +21,7 @@ const THREADS: u64 = 4;
 
 /// Submits until something is refused; then everything else is.
 fn load(scene: &Scene, thread: u64, done: &AtomicU64) -> Played {
-    let rig = Rig::open(scene, "load")?;
+    let rig = Client::open(scene, "load")?;
     let flags = if thread.is_multiple_of(2) { 0 } else { FP_QUEUE_KERNEL_MODE };
     let (queue, page) = (rig.device.queue(0, 64 << 10, flags, 0)?, rig.page()?);
     let at = page.at(0);
@@ -73,7 +73,7 @@ fn under_load(stage: &Stage) -> Played {
                 })?;
                 same("state", scene.adapter().state(), AdapterState::Stopped)?;
                 scene.world.os.restart_adapter(scene.adapter())?;
-                let rig = Rig::open(scene, "next")?;
+                let rig = Client::open(scene, "next")?;
                 let (queue, page) = (rig.queue(0)?, rig.page()?);
                 queue.run(|list| list.store(page.at(0), 7))?;
                 page.until(scene, "work behind the next start", 0, 7)?;

@@ -2,8 +2,8 @@
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
 use super::used;
+use crate::scenario::client::{Client, PATIENCE};
 use crate::scenario::db::{Room, raw};
-use crate::scenario::rig::{PATIENCE, Rig};
 use crate::scenario::st::Worker;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use crate::wrap::{machine, own, record};
@@ -81,7 +81,7 @@ crate::decorate! {
 fn illegal_status(stage: &Stage) -> Played {
     let setup = Setup::default().with_driver(refuses_odd_fills).breaks(&["DXG-PAGING-STATUS"]);
     stage.play(setup, |scene| {
-        let (bad, good) = (raw(scene)?, Rig::open(scene, "beside it")?);
+        let (bad, good) = (raw(scene)?, Client::open(scene, "beside it")?);
         let room = Room::new(&bad)?;
         let local = room.create(allocation_kind::LOCAL, ODD_SIZE)?;
         room.make_resident(scene, local)?;
@@ -143,7 +143,7 @@ fn named_fences(table: &mut DRIVER_INITIALIZATION_DATA) {
 fn fence_entries(stage: &Stage) -> Played {
     for map in [0, 1] {
         let play = |scene: &Scene| {
-            let rig = Rig::open(scene, "client")?;
+            let rig = Client::open(scene, "client")?;
             let queue = rig.queue(0)?;
             let mut fences = Vec::new();
             for value in 1..=20 {

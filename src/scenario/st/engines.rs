@@ -1,7 +1,7 @@
 //! Engines, which are physical adapters that act as one: this driver links none.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
-use super::super::rig::Rig;
+use super::super::client::Client;
 use super::super::te::hardware::works;
 use crate::scenario::{Played, Scenario, Scene, Setup, Stage, same};
 use crate::wrap::{copy, own, table};
@@ -163,7 +163,7 @@ fn nothing(adapter: HANDLE, Named { node, engine }: Named) -> [i32; MUST_SUCCEED
 }
 
 /// Asks by an escape: every function refuses the place, or does nothing.
-fn is_refused(scene: &Scene, rig: &Rig, place: Named) -> Played {
+fn is_refused(scene: &Scene, rig: &Client, place: Named) -> Played {
     let mut words = vec![0_i32; WORDS];
     (words[0], words[1]) = (place.node.cast_signed(), place.engine.cast_signed());
     let mut record = D3DKMT_ESCAPE::zeroed();
@@ -184,7 +184,7 @@ fn is_refused(scene: &Scene, rig: &Rig, place: Named) -> Played {
 
 /// Asks about each place while an engine works, of which nothing may move.
 fn refuses(scene: &Scene, places: &[Named], more: impl FnOnce() -> Played) -> Played {
-    let rig = Rig::open(scene, "asks")?;
+    let rig = Client::open(scene, "asks")?;
     // An engine works meanwhile, and another has a context that runs.
     let (queue, page) = (rig.queue(0)?, rig.page()?);
     let run = super::super::te::Loop::new(&rig)?;

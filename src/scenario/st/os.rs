@@ -4,8 +4,8 @@
 use super::work;
 use crate::client::Queue;
 use crate::demo::counters;
+use crate::scenario::client::{self, Client};
 use crate::scenario::db::{RingQueue, Room, raw, store};
-use crate::scenario::rig::{self, Rig};
 use crate::scenario::stage::PATIENCE;
 use crate::scenario::{Played, Raw, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
@@ -172,7 +172,7 @@ fn stray_entries(stage: &Stage) -> Played {
         let setup = Setup::default().quick_tdr().windows(|windows| windows.faults.stray_entry = Some(kind));
         stage
             .play(setup, |scene| {
-                let rig = Rig::open(scene, "client")?;
+                let rig = Client::open(scene, "client")?;
                 let (queue, page) = (rig.queue(0)?, rig.page()?);
                 queue.run(|list| list.store(page.at(0), 0x77))?;
                 queue.wait(0, PATIENCE)?;
@@ -194,7 +194,7 @@ fn stray_entries(stage: &Stage) -> Played {
         let setup = Setup::default().quick_tdr().windows(|windows| windows.faults.stray_root = Some(root));
         stage
             .play(setup, |scene| {
-                let rig = Rig::open(scene, "client")?;
+                let rig = Client::open(scene, "client")?;
                 let (queue, page) = (rig.queue(0)?, rig.page()?);
                 store_faults(scene, &rig, &queue, page.at(0))?;
                 same("memory", page.word(0)?, 0)?;
@@ -263,7 +263,7 @@ fn other_processor(stage: &Stage) -> Played {
 
 /// A store to `at` must end in a page fault, by which the rig's device is lost; it may be lost before the submission is
 /// over.
-fn store_faults(scene: &Scene, rig: &Rig, queue: &Queue, at: u64) -> Played {
+fn store_faults(scene: &Scene, rig: &Client, queue: &Queue, at: u64) -> Played {
     if let Err(early) = queue.run(|list| list.store(at, 0x55)) {
         same("an early end", early.status, STATUS_CONNECTION_ABORTED)?;
     }
@@ -311,8 +311,8 @@ fn null_rendering(stage: &Stage) -> Played {
             signal.ObjectHandleArray = &raw const fence.handle;
             signal.set_MonitoredFenceValueArray(&raw const value);
             raw.ok(raw.thunks.D3DKMTSignalSynchronizationObjectFromGpu, &mut signal)?;
-            let waiting = rig::block(&raw, room.device, vec![(fence.handle, value)], false);
-            rig::returned("a wait", &waiting)?.context("a wait")
+            let waiting = client::block(&raw, room.device, vec![(fence.handle, value)], false);
+            client::returned("a wait", &waiting)?.context("a wait")
         };
         // A buffer whose packet would store, and behind it one at an address that nothing is mapped to, which would end
         // the device.
@@ -335,7 +335,7 @@ fn stray_flushes(stage: &Stage) -> Played {
             .play(setup, |scene| {
                 // A process that is gone, for the number of its handle.
                 drop(scene.process("gone")?.open()?.device()?);
-                let rig = Rig::open(scene, "client")?;
+                let rig = Client::open(scene, "client")?;
                 let (queue, page) = (rig.queue(0)?, rig.page()?);
                 queue.run(|list| list.store(page.at(0), 0x77))?;
                 queue.wait(0, PATIENCE)?;

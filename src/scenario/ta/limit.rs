@@ -1,8 +1,8 @@
 //! How often an adapter may be reset, and a process hang.
 
 use super::stuck::stopped;
+use crate::scenario::client::Client;
 use crate::scenario::db::raw;
-use crate::scenario::rig::Rig;
 use crate::scenario::rp::fill;
 use crate::scenario::te::failed::cannot;
 use crate::scenario::te::hardware::{controller, force, recovered, unconditional, works};
@@ -118,7 +118,7 @@ pub(super) fn again(stage: &Stage) -> Played {
     let setup = setup.setting("FaultLoseMemory", 1).setting("LocalSegmentSize", 16 << 20);
     // The reset of the engine fails each time, and the adapter's follows.
     stage.play(setup.resets(2 * u64::from(most + 1)), |scene| {
-        let rig = Rig::open(scene, "feeds")?;
+        let rig = Client::open(scene, "feeds")?;
         let _there = fill(&rig.device, WORD)?;
         for _ in 0..=most {
             let process = client(scene, "hangs")?;

@@ -1,8 +1,8 @@
 //! Local memory that loses its content in a reset of the adapter.
 
+use crate::scenario::client::Client;
 use crate::scenario::db::{ABORT, RingQueue, Room, raw};
-use crate::scenario::rig::Rig;
-use crate::scenario::rp::{SIZE, checked, fill};
+use crate::scenario::rp::{SIZE, fill};
 use crate::scenario::te::hardware::{ACTIVE, controller, force, recovered, works};
 use crate::scenario::{Played, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
@@ -29,7 +29,7 @@ pub(super) fn pages_of_words(scene: &Scene) -> Result<usize> {
 
 fn lose(stage: &Stage, setup: Setup, is_lost: bool) -> Played {
     stage.play(setup.resets(1).setting("LocalSegmentSize", 16 << 20), |scene| {
-        let (control, rig, other) = (controller(scene)?, Rig::open(scene, "owner")?, raw(scene)?);
+        let (control, rig, other) = (controller(scene)?, Client::open(scene, "owner")?, raw(scene)?);
         let local = fill(&rig.device, WORD)?;
         let pages = pages_of_words(scene)?;
         // CAST: few.
@@ -37,13 +37,13 @@ fn lose(stage: &Stage, setup: Setup, is_lost: bool) -> Played {
         let fence = rig.fence(5, stage.rung() >= 2)?;
         let room = Room::new(&other)?;
         let bell = (stage.rung() == 3).then(|| RingQueue::connected(scene, &room, 1, 65536)).transpose()?;
-        let anew = checked(scene, "DXG-PAGING-ANEW");
+        let anew = scene.evaluations("DXG-PAGING-ANEW");
         same("the escape", force(&control, None), STATUS_SUCCESS)?;
         let recovery = recovered(scene, 1)?.remove(0);
         let told = recovery.steps.iter().position(|step| matches!(step, Step::Evicted(1..)));
         let told = told.with_context(|| format!("nothing was evicted: {recovery}"))?;
         same("behind it", recovery.steps.get(told + 1), Some(&Step::RestartFromTimeout(STATUS_SUCCESS)))?;
-        ensure!(checked(scene, "DXG-PAGING-LOST") != 0, "the driver was not told");
+        ensure!(scene.evaluations("DXG-PAGING-LOST") != 0, "the driver was not told");
         same("pages with what was there", pages_of_words(scene)?, if is_lost { 0 } else { pages })?;
         scene.until("the device's loss", || Ok(rig.device.state()?.execution != ACTIVE))?;
         scene.until("the fence's last value", || Ok(rig.value(&fence)? == u64::MAX))?;
@@ -53,7 +53,7 @@ fn lose(stage: &Stage, setup: Setup, is_lost: bool) -> Played {
         // The same process, whose address space goes on, and another.
         let next = rig.adapter.device()?;
         fill(&next, !WORD).context("behind the reset")?;
-        ensure!(checked(scene, "DXG-PAGING-ANEW") >= anew + 2, "page tables did not begin anew");
+        ensure!(scene.evaluations("DXG-PAGING-ANEW") >= anew + 2, "page tables did not begin anew");
         drop(local);
         works(scene)
     })

@@ -3,7 +3,7 @@
 
 use super::super::db::raw;
 use crate::demo::counters;
-use crate::scenario::rig::Rig;
+use crate::scenario::client::Client;
 use crate::scenario::te::hardware::{controller, force};
 use crate::scenario::{Played, Raw, Scene, Setup, Stage, same};
 use crate::wrap::own;
@@ -44,7 +44,7 @@ crate::decorate! {
 pub(super) fn comes_back(stage: &Stage) -> Played {
     let setup = Setup::default().quick_tdr().resets(1).with_driver(stays).breaks(&["DXG-TDR-DDI-DELAY"]);
     stage.play(setup.windows(|windows| windows.tdr.ddi_delay = 300 * MS), |scene| {
-        let (control, caller) = (controller(scene)?, Rig::open(scene, "calls")?);
+        let (control, caller) = (controller(scene)?, Client::open(scene, "calls")?);
         STAYS.fetch_add(1, Ordering::AcqRel);
         std::thread::scope(|scope| -> Played {
             let call = scope.spawn(|| counters::read(&caller.user, scene.adapter().luid()).map(|_| ()));

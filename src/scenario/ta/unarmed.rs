@@ -2,7 +2,7 @@
 
 use super::lost::{WORD, pages_of_words};
 use crate::decode::decode;
-use crate::scenario::rig::{Rig, until_idle};
+use crate::scenario::client::{Client, until_idle};
 use crate::scenario::rp::fill;
 use crate::scenario::te::hardware::{ACTIVE, controller, force, recovered, works};
 use crate::scenario::{Played, Scene, Setup, Stage, same};
@@ -49,7 +49,7 @@ fn is_dead(scene: &Scene, setting: &Setting) -> Played {
     let printed = scene.world.os.kernel().debug_messages().join("");
     let wanted = format!("{} is ignored without test signing", setting.name);
     ensure!(printed.contains(&wanted), "the driver does not say that it ignores the setting");
-    let rig = Rig::open(scene, "works")?;
+    let rig = Client::open(scene, "works")?;
     let local = fill(&rig.device, WORD)?;
     let queue = rig.queue(0)?;
     for _ in 0..4 {

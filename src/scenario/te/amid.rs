@@ -1,7 +1,7 @@
 //! Hangs amid something else that the OS does: while the device loses its power, and on two engines at once.
 
+use super::super::client::Client;
 use super::super::db::{KernelQueue, Room};
-use super::super::rig::Rig;
 use super::super::{Played, Setup, Stage, same};
 use super::hardware::{ACTIVE, recovered};
 use super::held::Spinner;
@@ -14,7 +14,6 @@ use dxgkrnl_model::personality::Gate;
 use gpu_wire::private::allocation_kind;
 use std::sync::mpsc::channel;
 use std::time::Duration;
-use wddm_abi::{D3DDDI_CREATECONTEXTFLAGS, D3DKMT_SUBMITCOMMAND};
 
 /// The paging node.
 const PAGING: u32 = 2;
@@ -50,7 +49,7 @@ pub(super) fn sleep(stage: &Stage) -> Played {
     });
     for hibernates in [false, true] {
         stage.play(setup.clone().resets(1), |scene| {
-            let (hangs, works) = (client(scene, "hangs")?, Rig::open(scene, "works")?);
+            let (hangs, works) = (client(scene, "hangs")?, Client::open(scene, "works")?);
             let (queue, page) = (works.queue(1)?, works.page()?);
             let spinner = Spinner::new(scene, &hangs)?;
             let os = &scene.world.os;
@@ -184,7 +183,7 @@ pub(super) fn owner(stage: &Stage) -> Played {
         let first = scene.adapter().recoveries().remove(0);
         ensure!(first.has(|step| *step == Step::OwnersLost(1)), "{first}");
         // Paging works, and so does a device that is made now.
-        let rig = Rig::open(scene, "after")?;
+        let rig = Client::open(scene, "after")?;
         let (queue, page) = (rig.queue(0)?, rig.page()?);
         queue.run(|list| list.store(page.at(0), 5))?;
         page.until(scene, "work behind the reset", 0, 5)
@@ -202,21 +201,18 @@ pub(super) fn refused(stage: &Stage) -> Played {
         let first = KernelQueue::new(scene, &hangs, hangs.context(1)?)?;
         let second = KernelQueue::new(scene, &room, room.context(0)?)?;
         let memory = room.memory(scene, 4096)?;
-        let context = room.context_with(PAGING, D3DDDI_CREATECONTEXTFLAGS::zeroed())?;
+        let context = room.packet_context(PAGING)?;
         first.spin(&hangs, 0, None, 1)?;
         scene.until("the reset of the first engine", || Ok(gate.came() == 1))?;
         second.spin(&room, 0, None, 1)?;
         second.runs(scene, &other)?;
-        let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
         // No packet is so short.
-        (record.Commands, record.CommandLength) = (memory.gpu, 12);
-        (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, context);
-        other.ok(other.thunks.D3DKMTSubmitCommand, &mut record)?;
+        other.submit_command(context, memory.gpu, 12)?;
         scene.until("the loss of the device that is refused a packet", || Ok(!room.is_active()?))?;
         gate.open(true);
         let order: Vec<_> = recovered(scene, 2)?.iter().map(|one| one.what).collect();
         same("recoveries", order.as_slice(), &[What::HwEngine { node: 1 }, What::HwEngine { node: 0 }][..])?;
-        let rig = Rig::open(scene, "after")?;
+        let rig = Client::open(scene, "after")?;
         let (queue, page) = (rig.queue(0)?, rig.page()?);
         queue.run(|list| list.store(page.at(0), 5))?;
         page.until(scene, "work behind the resets", 0, 5)

@@ -2,8 +2,8 @@
 //! and what it takes the flag `Resubmission` for.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
+use super::super::client::Client;
 use super::super::db::{Memory, Room, store};
-use super::super::rig::Rig;
 use super::super::{Played, Scene, Setup, Stage, same};
 use super::hardware::{controller, force, recovered};
 use super::{Hog, client, is_lost, packet_nodes, stubborn, victim};
@@ -14,9 +14,9 @@ use dxgkrnl_model::personality::SECOND;
 use gpu_wire::packet::{Encoded, Indirect};
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 use wddm_abi::{
-    D3DDDI_CREATECONTEXTFLAGS, D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY as Compute,
-    D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY as Graphics, D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_HANDLE,
-    D3DKMT_SUBMITCOMMAND, DXGKARG_ESCAPE, DXGKARG_QUERYENGINESTATUS, DXGKARG_SUBMITCOMMANDVIRTUAL, HANDLE, NTSTATUS,
+    D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY as Compute, D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY as Graphics,
+    D3DKMT_ESCAPE, D3DKMT_ESCAPETYPE, D3DKMT_HANDLE, DXGKARG_ESCAPE, DXGKARG_QUERYENGINESTATUS,
+    DXGKARG_SUBMITCOMMANDVIRTUAL, HANDLE, NTSTATUS,
 };
 
 /// A packet that never ends, twice: the first one's engine is reset, and the question about the second may not be
@@ -103,7 +103,7 @@ const WEDGE: u32 = 4000;
 type Words = [u32; gpu_wire::NODE_COUNT];
 
 /// Which engines respond, by an escape to [`tells_status`].
-fn responds(rig: &Rig) -> Result<[bool; gpu_wire::NODE_COUNT]> {
+fn responds(rig: &Client) -> Result<[bool; gpu_wire::NODE_COUNT]> {
     let mut words: Words = Default::default();
     let mut record = D3DKMT_ESCAPE::zeroed();
     record.hAdapter = rig.raw.adapter;
@@ -124,7 +124,7 @@ pub(super) fn responsive(stage: &Stage) -> Played {
     let setup = stubborn().windows(|w| (w.tdr.delay, w.preemption.in_ordinary_use) = (SECOND, false));
     let setup = setup.with_driver(tells_status);
     stage.play(setup, |scene| {
-        let (rig, raw) = (Rig::open(scene, "asks")?, client(scene, "long")?);
+        let (rig, raw) = (Client::open(scene, "asks")?, client(scene, "long")?);
         let hog = Hog::new(scene, &raw, &[node])?;
         same("idle engines that respond", responds(&rig)?, [true; gpu_wire::NODE_COUNT])?;
         hog.spin(node, 0)?;
@@ -152,7 +152,7 @@ pub(super) fn responsive(stage: &Stage) -> Played {
 
 /// It does not respond, though it was not asked to come off anything; the engines beside it do.
 fn is_stopped(scene: &Scene) -> Played {
-    let (rig, fed) = (Rig::open(scene, "asks")?, Rig::open(scene, "feeds")?);
+    let (rig, fed) = (Client::open(scene, "asks")?, Client::open(scene, "feeds")?);
     let queue = fed.queue(0)?;
     let mut said = [true; gpu_wire::NODE_COUNT];
     scene.until("an engine that does not respond", || {
@@ -167,7 +167,7 @@ fn is_stopped(scene: &Scene) -> Played {
     ensure!(!asked.iter().any(|event| matches!(event, PacketEvent::Preempting { .. })), "it was asked to come off");
     same("recoveries by then", scene.adapter().recoveries().len(), 0)?;
     recovered(scene, 2)?;
-    let again = Rig::open(scene, "asks again")?;
+    let again = Client::open(scene, "asks again")?;
     same("engines that respond behind the adapter's reset", responds(&again)?, [true; gpu_wire::NODE_COUNT])
 }
 
@@ -188,7 +188,7 @@ impl<'a> Staged<'a> {
     fn new(scene: &Scene, raw: &'a crate::scenario::Raw, node: u32) -> Result<Self> {
         let room = Room::new(raw)?;
         let memory = room.memory(scene, 4096)?;
-        let context = room.context_with(node, D3DDDI_CREATECONTEXTFLAGS::zeroed())?;
+        let context = room.packet_context(node)?;
         Ok(Self { room, memory, context })
     }
 
@@ -201,10 +201,7 @@ impl<'a> Staged<'a> {
         self.memory.write(self.room.raw, LOOP, &around(length))?;
         let packet = bytes(&[store(at(FIRST), 1), jump(length)]);
         self.memory.write(self.room.raw, 0, &packet)?;
-        let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
-        (record.Commands, record.CommandLength) = (self.memory.gpu, u32::try_from(packet.len())?);
-        (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, self.context);
-        Ok(self.room.raw.ok(self.room.raw.thunks.D3DKMTSubmitCommand, &mut record)?)
+        Ok(self.room.raw.submit_command(self.context, self.memory.gpu, u32::try_from(packet.len())?)?)
     }
 
     fn word(&self, offset: u64) -> Result<u64> {

@@ -1,6 +1,6 @@
 //! Every queue and fence in the debug blob, in words.
 
-use super::super::rig::Rig;
+use super::super::client::Client;
 use super::super::stage::PATIENCE;
 use super::super::{Played, Scene, Setup, Stage, same};
 use super::hog::Loop;
@@ -37,7 +37,7 @@ const SIZE: usize = 0x4000;
 /// are told of that come first; with enough room, each of them is, once.
 fn many(scene: &Scene) -> Played {
     const QUEUES: usize = FIRST + 8;
-    let rig = Rig::open(scene, "many")?;
+    let rig = Client::open(scene, "many")?;
     let fence = rig.fence(0, true)?;
     let queues = (0..QUEUES).map(|at| rig.queue(u32::from(at % 2 == 1))).collect::<Result<Vec<_>>>()?;
     for (queue, value) in queues.iter().zip(0x1000..) {
@@ -71,7 +71,7 @@ pub(super) fn objects(stage: &Stage) -> Played {
     stage.play(Setup::default(), many).context("more queues than come first")?;
     stage.play(Setup::default(), |scene| {
         let before = (told(scene, "queue")?.len(), told(scene, "fence")?.len());
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (waits, done, idle) = (rig.queue(0)?, rig.queue(1)?, rig.queue(1)?);
         let kernel = rig.device.queue(1, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)?;
         let (page, fence) = (rig.page()?, rig.fence(0, true)?);

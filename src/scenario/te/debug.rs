@@ -1,8 +1,8 @@
 //! Debug information: at any time, whatever the buffer and the payload, and what it says of a hang.
 #![expect(unsafe_code, reason = "functions of the driver's table are called")]
 
+use super::super::client::Client;
 use super::super::db::Room;
-use super::super::rig::Rig;
 use super::super::{Played, Scene, Setup, Stage, same};
 use super::hardware::{ACTIVE, controller, force, recovered, works};
 use super::held::Spinner;
@@ -72,7 +72,7 @@ pub(super) fn sizes(stage: &Stage) -> Played {
         })
         .context("at any time")?;
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "busy")?;
+        let rig = Client::open(scene, "busy")?;
         let (queue, page) = (rig.queue(0)?, rig.page()?);
         queue.run(|list| list.store(page.at(0), 1))?;
         page.until(scene, "work", 0, 1)?;
@@ -105,7 +105,7 @@ pub(super) fn payloads(stage: &Stage) -> Played {
     stage.play(setup, |scene| {
         let kernel = if stage.rung() == 0 { FP_QUEUE_KERNEL_MODE } else { 0 };
         let open = |name: &str| -> anyhow::Result<_> {
-            let rig = Rig::open(scene, name)?;
+            let rig = Client::open(scene, name)?;
             let queue = rig.device.queue(0, 64 << 10, kernel, 0)?;
             let made = contexts(scene, 0).last().context("a context")?.os;
             Ok((rig, queue, made))
@@ -260,7 +260,7 @@ fn without_a_node(stage: &Stage, node: u32) -> Played {
 
 /// A queue of node 0 has hung, and its engine was reset. Where the loop lies that it hung in.
 fn queue_hung(scene: &Scene) -> anyhow::Result<Range<u64>> {
-    let rig = Rig::open(scene, "hangs")?;
+    let rig = Client::open(scene, "hangs")?;
     let queue = rig.queue(0)?;
     let run = Loop::new(&rig)?;
     queue.run(|list| list.indirect(run.address, run.length))?;
@@ -294,7 +294,7 @@ fn payloads_of_timeouts(stage: &Stage, node: u32) -> Played {
     let gate = Gate::default();
     let setup = stubborn().resets(1).windows(|windows| windows.gates.reset = Some(gate.clone()));
     stage.play(setup.with_driver(notes_payload), |scene| {
-        let rigs = [Rig::open(scene, "hangs")?, Rig::open(scene, "beside")?];
+        let rigs = [Client::open(scene, "hangs")?, Client::open(scene, "beside")?];
         let queues = [rigs[0].queue(0)?, rigs[1].queue(1)?];
         let runs = [Loop::new(&rigs[0])?, Loop::new(&rigs[1])?];
         let begin = |at: usize| -> Played {

@@ -126,7 +126,7 @@ fn hardware_scheduled(stage: &Stage) -> Played {
     stage.play(stubborn().resets(1).with_driver(all_depend), |scene| {
         let raw = client(scene, "hangs")?;
         let hog = Hog::new(scene, &raw, &[ANSWERS])?;
-        let works = super::super::rig::Rig::open(scene, "works")?;
+        let works = super::super::client::Client::open(scene, "works")?;
         let (queue, page) = (works.queue(0)?, works.page()?);
         hog.spin(ANSWERS, 0)?;
         is_lost(scene, &hog)?;

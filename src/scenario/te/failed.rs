@@ -1,8 +1,8 @@
 //! Resets of packet engines that fail.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
+use super::super::client::Client;
 use super::super::db::{KernelQueue, Room};
-use super::super::rig::Rig;
 use super::super::{Played, Setup, Stage, same};
 use super::hardware::{feed_until_lost, recovered, works};
 use super::named::{last_of, notes};
@@ -115,7 +115,7 @@ pub(super) fn escalates(stage: &Stage) -> Played {
     // Far behind what starts and first clients need.
     let setup = Setup::default().quick_tdr().setting("FaultWedgeAt", 4000).with_driver(watched).resets(2);
     stage.play(setup, |scene| {
-        let rig = Rig::open(scene, "hangs")?;
+        let rig = Client::open(scene, "hangs")?;
         feed_until_lost(scene, &rig)?;
         let all = recovered(scene, 2)?;
         let failed = |step: &Step| matches!(step, Step::ResetEngine(status, _) if !status.is_success());

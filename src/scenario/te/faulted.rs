@@ -1,6 +1,6 @@
 //! What an adapter's reset ends: a queue's fault before it is reported, and work that has not begun.
 
-use super::super::rig::Rig;
+use super::super::client::Client;
 use super::super::{Played, Scene, Setup, Stage, same};
 use super::hardware::{ACTIVE, controller, force, recovered, works};
 use super::held::{Said, Spinner, deaf_until_reset, listen, said, set_deaf};
@@ -82,7 +82,8 @@ pub(super) fn waiting(stage: &Stage) -> Played {
     stage.play(setup, |scene| packets(scene, node)).context("packets")?;
     stage.play(Setup::default().resets(1), |scene| {
         let control = controller(scene)?;
-        let (hangs, beside) = (Rig::open(scene, "hangs")?, [Rig::open(scene, "one")?, Rig::open(scene, "other")?]);
+        let (hangs, beside) =
+            (Client::open(scene, "hangs")?, [Client::open(scene, "one")?, Client::open(scene, "other")?]);
         let (hog, run) = (hangs.queue(0)?, Loop::new(&hangs)?);
         let pages = [beside[0].page()?, beside[1].page()?];
         let queues = [beside[0].queue(0)?, beside[1].queue(0)?];

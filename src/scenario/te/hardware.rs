@@ -1,8 +1,8 @@
 //! Hardware-scheduled nodes, and what is asked of every kind of node.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
+use super::super::client::{Client, endless};
 use super::super::db::{ABORT, RETRY, RingQueue, Room, raw, store};
-use super::super::rig::{Rig, endless};
 use super::super::stage::PATIENCE;
 use super::super::{Played, Raw, Scene, Setup, Stage, portable, same};
 use super::hog::Loop;
@@ -73,8 +73,8 @@ pub(in super::super) fn controller(scene: &Scene) -> anyhow::Result<Raw> {
 /// A kernel-mode queue hangs its engine; another process's work on that engine comes behind the reset.
 pub(super) fn engine(stage: &Stage) -> Played {
     stage.play(stubborn().resets(1), |scene| {
-        let (hangs, works) = (Rig::open(scene, "hangs")?, Rig::open(scene, "works")?);
-        let kernel = |rig: &Rig, node| rig.device.queue(node, 64 << 10, FP_QUEUE_KERNEL_MODE, 0);
+        let (hangs, works) = (Client::open(scene, "hangs")?, Client::open(scene, "works")?);
+        let kernel = |rig: &Client, node| rig.device.queue(node, 64 << 10, FP_QUEUE_KERNEL_MODE, 0);
         let (hog, same_node, other) = (kernel(&hangs, 0)?, kernel(&works, 0)?, kernel(&works, 1)?);
         let (run, page) = (Loop::new(&hangs)?, works.page()?);
         hog.run(|list| list.indirect(run.address, run.length))?;
@@ -109,7 +109,7 @@ pub(super) fn user_mode(stage: &Stage) -> Played {
         let room = Room::new(&hangs)?;
         let (bad, beside) =
             (RingQueue::connected(scene, &room, 0, 65536)?, RingQueue::connected(scene, &room, 1, 65536)?);
-        let works = Rig::open(scene, "works")?;
+        let works = Client::open(scene, "works")?;
         let (queue, page) = (works.queue(0)?, works.page()?);
         let memory = room.memory(scene, 4096)?;
         let jump = Indirect { address: memory.gpu, length: 24 }.to_packet();
@@ -163,7 +163,7 @@ pub(super) fn told(stage: &Stage) -> Played {
     // Without doorbells the same is told by another interrupt.
     let setup = stubborn().setting("ReportHangs", 50).setting("MaxRung", 1).resets(1);
     stage.play(setup.windows(|windows| windows.tdr.delay = 3 * SECOND), |scene| {
-        let rig = Rig::open(scene, "hangs")?;
+        let rig = Client::open(scene, "hangs")?;
         let queue = rig.device.queue(0, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)?;
         let (_memory, address, length) = endless(&rig.device)?;
         queue.run(|list| list.indirect(address, length))?;
@@ -200,7 +200,7 @@ pub(super) fn forced(stage: &Stage) -> Played {
         same("a process that may not", force(&stranger, None), wddm_abi::ntstatus::STATUS_ACCESS_DENIED)?;
         same("a node that is not there", force(&control, Some(9)), wddm_abi::ntstatus::STATUS_INVALID_PARAMETER)?;
         for node in [0, 1, 2] {
-            let hog = Rig::open(scene, "busy")?;
+            let hog = Client::open(scene, "busy")?;
             let kernel = if packets || node == 2 { FP_QUEUE_KERNEL_MODE } else { 0 };
             let run = Loop::new(&hog)?;
             let raw = client(scene, "on the paging node")?;
@@ -252,7 +252,7 @@ fn idle_behind(stage: &Stage) -> Played {
 
 /// A new process works on both ordinary nodes.
 pub(in super::super) fn works(scene: &Scene) -> Played {
-    let rig = Rig::open(scene, "after")?;
+    let rig = Client::open(scene, "after")?;
     let page = rig.page()?;
     for node in 0..2 {
         let queue = rig.queue(node)?;
@@ -263,7 +263,7 @@ pub(in super::super) fn works(scene: &Scene) -> Played {
 }
 
 /// Submits to node 0 until the device of `rig` is lost.
-pub(super) fn feed_until_lost(scene: &Scene, rig: &Rig) -> Played {
+pub(super) fn feed_until_lost(scene: &Scene, rig: &Client) -> Played {
     let queue = rig.queue(0)?;
     scene.until("the engine's last answer", || {
         let lost = rig.device.state()?.execution != ACTIVE;
@@ -279,7 +279,7 @@ pub(super) fn wedged(stage: &Stage) -> Played {
     const AT: u32 = 4000;
     let setup = Setup::default().quick_tdr().setting("FaultWedgeAt", AT).resets(2);
     stage.play(setup, |scene| {
-        let rig = Rig::open(scene, "hangs")?;
+        let rig = Client::open(scene, "hangs")?;
         feed_until_lost(scene, &rig)?;
         let all = recovered(scene, 2)?;
         let failed = |step: &Step| match step {
@@ -354,7 +354,7 @@ fn interrupts(kind: Type, late: Made) {
 }
 
 fn hang_a_queue(scene: &Scene) -> Played {
-    let rig = Rig::open(scene, "hangs")?;
+    let rig = Client::open(scene, "hangs")?;
     let queue = rig.device.queue(0, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)?;
     let (_memory, address, length) = endless(&rig.device)?;
     queue.run(|list| list.indirect(address, length))?;

@@ -3,8 +3,8 @@
 //! A packet in packet mode is one call of `D3DKMTSubmitCommand`; the user-mode driver would submit the end of its list
 //! as a packet of its own.
 
+use super::super::client::Client;
 use super::super::db::{Memory, Room, store};
-use super::super::rig::Rig;
 use super::super::{Played, Raw, Scene};
 use anyhow::{Context, Result};
 use gpu_wire::packet::{Copy, Encoded, Fill, Indirect};
@@ -138,10 +138,7 @@ impl<'a> Hog<'a> {
     /// The function's status; the refusal is none of it.
     pub fn refused(&self, node: u32) -> Played {
         let context = self.context(node)?;
-        let mut record = D3DKMT_SUBMITCOMMAND::zeroed();
-        (record.Commands, record.CommandLength) = (self.memory.gpu + CODE, 12);
-        (record.BroadcastContextCount, record.BroadcastContext[0]) = (1, context);
-        Ok(self.raw.ok(self.raw.thunks.D3DKMTSubmitCommand, &mut record)?)
+        Ok(self.raw.submit_command(context, self.memory.gpu + CODE, 12)?)
     }
 
     /// Submits a packet that faults: it fills what is not mapped.
@@ -317,7 +314,7 @@ impl Loop {
     ///
     /// # Errors
     /// When it has no memory.
-    pub fn new(rig: &Rig) -> Result<Self> {
+    pub fn new(rig: &Client) -> Result<Self> {
         let inner = jobs::Loop::new(&rig.device)?;
         Ok(Self { address: inner.address, length: inner.length, inner })
     }

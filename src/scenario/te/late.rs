@@ -1,6 +1,6 @@
 //! Packets that end between the snapshot and the reset.
 
-use super::super::rig::Rig;
+use super::super::client::Client;
 use super::super::{Played, Scene, Stage, same};
 use super::held::Awaited;
 use super::hog::Loop;
@@ -87,7 +87,7 @@ pub(super) fn others_count(stage: &Stage) -> Played {
     let gate = Gate::default();
     let setup = stubborn().windows(|windows| windows.gates.reset = Some(gate.clone())).resets(1);
     stage.play(setup, |scene| {
-        let (raw, works) = (client(scene, "hangs")?, Rig::open(scene, "works")?);
+        let (raw, works) = (client(scene, "hangs")?, Client::open(scene, "works")?);
         let hog = Hog::new(scene, &raw, &[node])?;
         // Below rung 3 native fences are signaled by the OS.
         let (fence, other) = (works.fence(0, stage.rung() == 3)?, if node == 0 { 1 } else { 0 });

@@ -1,7 +1,7 @@
 //! The answer to a preemption that is owed while the device is to lose its power.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
-use super::super::rig::Rig;
+use super::super::client::Client;
 use super::super::{Played, Scene, Setup, Stage, same};
 use super::in_time::{Watch, in_time};
 use super::{Hog, client, packet_resets, victim};
@@ -102,7 +102,7 @@ pub(super) fn answer(stage: &Stage) -> Played {
             setup.windows(|windows| windows.preemption.in_ordinary_use = false)
         };
         in_time(stage, setup, |scene, watch| {
-            let (rig, raw) = (Rig::open(scene, "asks")?, client(scene, "ends")?);
+            let (rig, raw) = (Client::open(scene, "asks")?, client(scene, "ends")?);
             let hog = Hog::new(scene, &raw, &[node])?;
             let os = &scene.world.os;
             os.run(|| known(|known| *known = Known { keeps: true, ..Known::default() }));
@@ -147,7 +147,7 @@ fn down(scene: &Scene, watch: &Watch, hog: &Hog<'_>) -> Played {
 }
 
 /// The driver carries out what it has kept.
-fn carry_out(rig: &Rig) -> Played {
+fn carry_out(rig: &Client) -> Played {
     let mut bytes = [0_u8; CARRIED_OUT];
     let mut record = D3DKMT_ESCAPE::zeroed();
     record.hAdapter = rig.raw.adapter;

@@ -1,6 +1,6 @@
 //! Packet nodes: the calling sequence, what is aborted, what comes back.
 
-use super::super::rig::Rig;
+use super::super::client::Client;
 use super::super::{Played, Scene, Setup, Stage, same};
 use super::in_time::{Watch, in_time};
 use super::{Hog, aborted, client, is_lost, only_reset, packet_nodes, packet_resets, stubborn, victim};
@@ -35,7 +35,7 @@ pub(super) fn masks(stage: &Stage) -> Played {
 pub(super) fn spin(stage: &Stage) -> Played {
     let node = victim(stage);
     let play = |scene: &Scene, watch: &Watch| {
-        let (raw, works) = (client(scene, "hangs")?, Rig::open(scene, "works")?);
+        let (raw, works) = (client(scene, "hangs")?, Client::open(scene, "works")?);
         let hog = Hog::new(scene, &raw, &[node])?;
         let page = works.page()?;
         // On other nodes work goes on while the node hangs; on the node's own it comes behind the reset.
@@ -158,7 +158,7 @@ pub(super) fn last_submitted(journal: &[PacketEvent]) -> anyhow::Result<u32> {
 pub(super) fn affinity(stage: &Stage) -> Played {
     let play = |affinity: Affinity, want: &[u32]| {
         stage.play(Setup::default().windows(|windows| windows.affinity = affinity), |scene| {
-            let rig = Rig::open(scene, "client")?;
+            let rig = Client::open(scene, "client")?;
             rig.queue(0)?.run(|list| list.nop(16))?;
             let room = super::super::db::Room::new(&rig.raw)?;
             for affinity in [0, 1] {

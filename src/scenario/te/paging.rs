@@ -1,8 +1,8 @@
 //! Paging packets: resets that take one along, ids that they keep, and that they go first.
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
+use super::super::client::Client;
 use super::super::db::Room;
-use super::super::rig::Rig;
 use super::super::{Played, Setup, Stage, same};
 use super::packets::submitted;
 use super::{Hog, client, is_lost, stubborn};
@@ -113,7 +113,7 @@ pub(super) fn hit(stage: &Stage) -> Played {
         let order = ["DxgkDdiResetEngine", "DxgkDdiResetFromTimeout", "DxgkDdiRestartFromTimeout"];
         same("calls", scene.journal(&order).as_slice(), order.as_slice())?;
         // Paging works, and so does a device that is made now.
-        let rig = Rig::open(scene, "after")?;
+        let rig = Client::open(scene, "after")?;
         let (queue, page) = (rig.queue(0)?, rig.page()?);
         queue.run(|list| list.store(page.at(0), 5))?;
         page.until(scene, "work behind the reset", 0, 5)
@@ -229,7 +229,7 @@ pub(super) fn goes_first(stage: &Stage) -> Played {
         hog.begins(scene, 0)?;
         let begun = std::time::Instant::now();
         for _ in 0..5 {
-            let rig = Rig::open(scene, "others")?;
+            let rig = Client::open(scene, "others")?;
             let (queue, page) = (rig.queue(0)?, rig.page()?);
             queue.run(|list| list.store(page.at(0), 7))?;
             page.until(scene, "work beside it", 0, 7)?;

@@ -1,6 +1,6 @@
 //! Long packets while each call of the driver is timed: the variants of the kit's jobs that are called PoliceDdi.
 
-use super::super::rig::Rig;
+use super::super::client::Client;
 use super::super::{Played, Setup, Stage, same};
 use super::hardware::{feed_until_lost, recovered, works};
 use super::{Hog, client, is_lost, packet_resets, stubborn, victim};
@@ -51,7 +51,7 @@ pub(super) fn long(stage: &Stage) -> Played {
     let setup = setup.windows(|windows| windows.police_ddi = windows.tdr.ddi_delay);
     stage
         .play(setup, |scene| {
-            feed_until_lost(scene, &Rig::open(scene, "hangs")?)?;
+            feed_until_lost(scene, &Client::open(scene, "hangs")?)?;
             let all = recovered(scene, 2)?;
             same("then", (all[1].what, all[1].reason), (What::Adapter, Reason::Promoted))?;
             works(scene)

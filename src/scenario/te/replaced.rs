@@ -1,7 +1,7 @@
 //! Memory that runs out where an adapter's reset gives a node another engine.
 #![expect(unsafe_code, reason = "functions of the driver's table are called")]
 
-use super::super::rig::Rig;
+use super::super::client::Client;
 use super::super::{Played, Scene, Setup, Stage, same};
 use super::hardware::{controller, feed_until_lost, force, recovered, unconditional, works};
 use crate::decode::decode;
@@ -77,7 +77,7 @@ pub(super) fn sweep(stage: &Stage) -> Played {
     let mut made = 0;
     stage.play(setup(2), |scene| {
         plan(scene, MANY);
-        feed_until_lost(scene, &Rig::open(scene, "hangs")?)?;
+        feed_until_lost(scene, &Client::open(scene, "hangs")?)?;
         recovered(scene, 2)?;
         same("the status", last(scene).status, Some(STATUS_SUCCESS))?;
         made = last(scene).made;
@@ -93,7 +93,7 @@ pub(super) fn sweep(stage: &Stage) -> Played {
         for nth in 1..=made {
             plan(scene, nth);
             if nth == 1 {
-                feed_until_lost(scene, &Rig::open(scene, "hangs")?)?;
+                feed_until_lost(scene, &Client::open(scene, "hangs")?)?;
             } else {
                 same("the escape", force(&control, None), STATUS_SUCCESS)?;
             }
@@ -105,7 +105,7 @@ pub(super) fn sweep(stage: &Stage) -> Played {
         }
         plan(scene, MANY);
         if made == 0 {
-            feed_until_lost(scene, &Rig::open(scene, "hangs")?)?;
+            feed_until_lost(scene, &Client::open(scene, "hangs")?)?;
         } else {
             same("the escape", force(&control, None), STATUS_SUCCESS)?;
         }

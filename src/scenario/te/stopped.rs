@@ -1,6 +1,6 @@
 //! Stops of an adapter with an engine that never answers.
 
-use super::super::rig::Rig;
+use super::super::client::Client;
 use super::super::{Played, Scene, Setup, Stage, same};
 use super::hardware::{feed_until_lost, recovered, works};
 use crate::decode::decode;
@@ -37,7 +37,7 @@ fn is_silent(line: &str) -> bool {
 }
 
 fn wedged(scene: &Scene, before: bool) -> Played {
-    let rig = Rig::open(scene, "hangs")?;
+    let rig = Client::open(scene, "hangs")?;
     let queue = rig.queue(0)?;
     if before {
         feed_until_lost(scene, &rig)?;

@@ -1,6 +1,6 @@
 //! Resets at random points of a running load.
 
-use super::super::rig::Rig;
+use super::super::client::Client;
 use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use super::client;
 use super::hardware::{ACTIVE, controller, force, unconditional};
@@ -47,15 +47,15 @@ pub struct Storm {
 /// A process that works on an engine.
 struct Load {
     node: u32,
-    rig: Rig,
+    rig: Client,
     queue: crate::client::Queue,
-    page: super::super::rig::Page,
+    page: super::super::client::Page,
     value: u64,
 }
 
 impl Load {
     fn new(scene: &Scene, node: u32) -> Result<Self> {
-        let rig = Rig::open(scene, "load")?;
+        let rig = Client::open(scene, "load")?;
         let (queue, page) = (rig.queue(node)?, rig.page()?);
         Ok(Self { node, rig, queue, page, value: 0 })
     }

@@ -1,7 +1,7 @@
 //! An engine of which another context is taken off than the one that it runs.
 
+use super::super::client::Client;
 use super::super::db::Room;
-use super::super::rig::Rig;
 use super::super::{Played, Setup, Stage, same};
 use super::client;
 use super::hog::Loop;
@@ -17,7 +17,7 @@ const LONG: Duration = Duration::from_millis(200);
 pub(super) fn context(stage: &Stage) -> Played {
     let setup = Setup::default().setting("PreemptInBuffers", 0).setting("ReportHangs", 50);
     stage.play(setup.windows(|windows| windows.tdr.delay = 60 * SECOND), |scene| {
-        let (works, ends) = (Rig::open(scene, "works")?, client(scene, "is ended")?);
+        let (works, ends) = (Client::open(scene, "works")?, client(scene, "is ended")?);
         let (queue, page) = (works.queue(0)?, works.page()?);
         let run = Loop::new(&works)?;
         let room = Room::new(&ends)?;

@@ -1,6 +1,6 @@
 //! An engine that stops for a reason that the driver does not know.
 
-use super::super::rig::Rig;
+use super::super::client::Client;
 use super::super::stuck::Stuck;
 use super::super::{Played, Setup, Stage, same};
 use super::hardware::{recovered, works};
@@ -34,7 +34,7 @@ fn stop(stage: &Stage) -> Played {
     let setup = Setup::default().quick_tdr();
     let setup = setup.windows(|windows| (windows.tdr.enabled, windows.tdr.ddi_delay) = (false, DDI_DELAY));
     stage.play(setup, |scene| {
-        let rig = Rig::open(scene, "hangs")?;
+        let rig = Client::open(scene, "hangs")?;
         let (queue, page) = (rig.queue(0)?, rig.page()?);
         let stuck = Stuck::new(scene);
         queue.run(|list| list.store(page.at(0), 1))?;

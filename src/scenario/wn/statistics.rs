@@ -1,8 +1,8 @@
 //! What monitors ask: engines, segments, processes, memory.
 
 use crate::monitor::Monitor;
+use crate::scenario::GpuReader;
 use crate::scenario::db::{Room, raw};
-use crate::scenario::nf::Probe;
 use crate::scenario::{Denied, Played, Raw, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
 use gpu_wire::private::allocation_kind;
@@ -178,7 +178,7 @@ fn runs(scene: &Scene) -> Played {
         (0..nodes).map(|node| monitor.engine(node, process)).collect()
     };
     let device = busy.open()?.device()?;
-    let probe = Probe::new(&device)?;
+    let probe = GpuReader::new(&device)?;
     let at = probe.memory.gpu_va()? + 64;
     let mut last = of(Some(process))?;
     scene.until("running time", || {

@@ -1,8 +1,8 @@
 //! Waits and signals from the CPU.
 
 use crate::client::Fence;
+use crate::scenario::client::{Client, native_interrupts, returned, until_idle};
 use crate::scenario::raw::duplicate_number;
-use crate::scenario::rig::{Rig, native_interrupts, returned, until_idle};
 use crate::scenario::{Denied, Played, Scene, Setup, Stage, portable, same};
 use anyhow::{Context, Result, ensure};
 use wddm_abi::ntstatus::STATUS_INVALID_PARAMETER;
@@ -12,7 +12,7 @@ const UPDATE_CURRENT: &str = "DxgkDdiUpdateCurrentValuesFromCpu";
 
 pub(super) fn passed(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         for native in [true, false] {
             let fence = rig.fence(5, native)?;
             let updates = scene.calls(UPDATE_MONITORED);
@@ -30,7 +30,7 @@ pub(super) fn passed(stage: &Stage) -> Played {
 pub(super) fn woken(stage: &Stage) -> Played {
     portable::case(stage, "WS-02", |_| Ok(()))?;
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, peek) = (rig.queue(0)?, rig.peek()?);
         let fence = rig.fence(0, true)?;
         rig.native_same("MonitoredValue without waiters", peek.monitored(scene, &fence)?, u64::MAX)?;
@@ -66,7 +66,7 @@ fn signal_on(scene: &Scene, queue: &crate::client::Queue, fence: &Fence, value: 
 
 pub(super) fn skips(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let peek = rig.peek()?;
         for native in [true, false] {
             let queue = rig.queue_for(native)?;
@@ -100,7 +100,7 @@ const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2,
 
 pub(super) fn any_and_all(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, kernel, peek) = (rig.queue(0)?, rig.queue_for(false)?, rig.peek()?);
         for subset in 0..8_usize {
             let is_in = |index: usize| subset & 1 << index != 0;
@@ -162,7 +162,7 @@ pub(super) fn any_and_all(stage: &Stage) -> Played {
 
 pub(super) fn nothing(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (_event, handle) = rig.raw.event();
         let refused = Err(Denied(STATUS_INVALID_PARAMETER));
         for event in [None, Some(handle)] {
@@ -181,7 +181,7 @@ pub(super) fn nothing(stage: &Stage) -> Played {
 
 pub(super) fn event_later(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         for native in [true, false] {
             let queue = rig.queue_for(native)?;
             let fence = rig.fence(0, native)?;
@@ -204,7 +204,7 @@ pub(super) fn event_later(stage: &Stage) -> Played {
 
 pub(super) fn event_now(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         for native in [true, false] {
             let fence = rig.fence(8, native)?;
             let updates = scene.calls(UPDATE_MONITORED);
@@ -221,7 +221,7 @@ pub(super) fn event_now(stage: &Stage) -> Played {
 
 pub(super) fn given_up(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "stays")?;
+        let rig = Client::open(scene, "stays")?;
         let (queue, peek) = (rig.queue(0)?, rig.peek()?);
         let fence = rig.device.shared_fence(0)?;
         let share = fence.share()?;
@@ -234,7 +234,7 @@ pub(super) fn given_up(stage: &Stage) -> Played {
         rig.raw.destroy_device(device)?;
         peek.becomes(scene, &fence, 19)?;
         {
-            let other = Rig::open(scene, "leaves")?;
+            let other = Client::open(scene, "leaves")?;
             let share = duplicate_number(share, &rig.user.process, &other.user.process)?;
             let opened = other.device.open_fence(share, false)?;
             let _wait = other.wait(&[(&opened, 15)], false)?;
@@ -259,7 +259,7 @@ pub(super) fn given_up(stage: &Stage) -> Played {
 
 pub(super) fn batch(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let fences: Vec<_> = (0..32).map(|_| rig.fence(0, true)).collect::<Result<_>>()?;
         let signals: Vec<_> = fences.iter().zip(1..).map(|(fence, n)| (fence, n * 0x1_0000_0001_u64)).collect();
         let waits: Vec<_> =
@@ -282,7 +282,7 @@ pub(super) fn batch(stage: &Stage) -> Played {
 
 pub(super) fn zero(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, page) = (rig.queue(0)?, rig.page()?);
         for native in [true, false] {
             let fence = rig.fence(0, native)?;

@@ -1,25 +1,14 @@
 //! Between queues, and between queues and the CPU.
 
-use crate::client::{Fence, Queue};
-use crate::scenario::rig::{Page, Rig, native_interrupts, until_idle};
-use crate::scenario::{Played, Scene, Setup, Stage, portable, same};
+use crate::scenario::client::{Client, native_interrupts, until_idle};
+use crate::scenario::{Played, Setup, Stage, begin_wait, portable, same};
 
 const UPDATE_CURRENT: &str = "DxgkDdiUpdateCurrentValuesFromCpu";
-
-/// Queues a wait with a mark on either side; returns when the first mark is there: the wait has begun, or is about to.
-pub(super) fn begin_wait(scene: &Scene, queue: &Queue, fence: &Fence, value: u64, page: &Page, mark: u64) -> Played {
-    queue.run(|list| {
-        list.store(page.at(0), mark)?;
-        list.wait(fence, value)?;
-        list.store(page.at(1), mark)
-    })?;
-    page.until(scene, "the mark before the wait", 0, mark)
-}
 
 pub(super) fn cpu_signals(stage: &Stage) -> Played {
     portable::case(stage, "WS-03", |_| Ok(()))?;
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, other, page) = (rig.queue(0)?, rig.queue(0)?, rig.page()?);
         let fence = rig.fence(0, true)?;
         for round in 1..=20_u64 {
@@ -45,7 +34,7 @@ pub(super) fn cpu_signals(stage: &Stage) -> Played {
 
 pub(super) fn queue_signals(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let page = rig.page()?;
         for (from, to) in [(0, 1), (1, 0), (0, 0)] {
             let (waits, signals) = (rig.queue(to)?, rig.queue(from)?);

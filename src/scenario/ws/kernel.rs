@@ -1,9 +1,8 @@
 //! Kernel-mode queues, progress fences, the paging engine.
 
-use super::gpu::begin_wait;
 use crate::client::Queue;
-use crate::scenario::rig::{Page, RING, Rig, native_interrupts, until_idle};
-use crate::scenario::{Denied, Played, Raw, Scene, Setup, Stage, same};
+use crate::scenario::client::{Client, Page, RING, native_interrupts, until_idle};
+use crate::scenario::{Denied, Played, Raw, Scene, Setup, Stage, begin_wait, same};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::ProgressFenceHandle;
 use gpu_wire::GpuVa;
@@ -16,7 +15,7 @@ const UPDATE_CURRENT: &str = "DxgkDdiUpdateCurrentValuesFromCpu";
 
 pub(super) fn both_kinds(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let user = rig.queue(0)?;
         let kernel = rig.device.queue(0, RING, FP_QUEUE_KERNEL_MODE, 0)?;
         same("the modes", (user.info()?.mode, kernel.info()?.mode), (FP_MODE_USER, FP_MODE_KERNEL))?;
@@ -61,7 +60,7 @@ pub(super) fn both_kinds(stage: &Stage) -> Played {
 }
 
 /// Of monitored fences the GPU signals, the scheduler waits.
-fn monitored_fences(scene: &Scene, rig: &Rig, kernel: &Queue, page: &Page) -> Played {
+fn monitored_fences(scene: &Scene, rig: &Client, kernel: &Queue, page: &Page) -> Played {
     let other = rig.device.queue(1, RING, FP_QUEUE_KERNEL_MODE, 0)?;
     let fence = rig.fence(0, false)?;
     kernel.run(|list| {
@@ -90,7 +89,7 @@ pub(super) fn progress_fence(stage: &Stage) -> Played {
 }
 
 fn play_progress_fence(scene: &Scene) -> Played {
-    let rig = Rig::open(scene, "client")?;
+    let rig = Client::open(scene, "client")?;
     let page = rig.page()?;
     for (flags, round) in [(0, 1), (FP_QUEUE_KERNEL_MODE, 2)] {
         let queue = rig.device.queue(0, RING, flags, 0)?;
@@ -160,7 +159,7 @@ fn paging_signals(scene: &Scene) -> Result<usize> {
 pub(super) fn paging_signal(stage: &Stage) -> Played {
     let setup = Setup::default().windows(|personality| personality.paging_engine_signals = true);
     stage.play(setup, |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let queue = rig.queue(0)?;
         let (paging, fence, address) = rig.raw.paging_queue(rig.plain)?;
         let mut last = 0;

@@ -1,9 +1,9 @@
 //! Waits and signals on fences whose values are in local memory: the model only, 24H2 does not offer it.
 
 use crate::client::Queue;
+use crate::scenario::client::{Client, native_interrupts, until_idle};
 use crate::scenario::nf::intra_gpu_record;
 use crate::scenario::raw::{ALL, NativeFence, duplicate};
-use crate::scenario::rig::{Rig, native_interrupts, until_idle};
 use crate::scenario::{Played, Raw, Setup, Stage, same};
 use anyhow::{Context, Result};
 use dxgkrnl_model::process::End;
@@ -14,7 +14,7 @@ fn offered() -> Setup {
     Setup::default().windows(|windows| windows.native_fence_os_caps.intra_gpu = true)
 }
 
-fn fence(rig: &Rig) -> Result<NativeFence> {
+fn fence(rig: &Client) -> Result<NativeFence> {
     rig.raw.create_native_fence(&mut intra_gpu_record(rig.plain)).context("an intra-GPU fence")
 }
 
@@ -35,7 +35,7 @@ fn take_turns(queue: &Queue, waits: NativeFence, signals: NativeFence, rounds: u
 pub(super) fn turns(stage: &Stage) -> Played {
     const ROUNDS: u64 = 1000;
     stage.play(offered(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let peek = rig.page()?;
         for (from, to) in [(0, 1), (0, 0)] {
             let (one, two) = (rig.queue(from)?, rig.queue(to)?);
@@ -67,7 +67,7 @@ pub(super) fn turns(stage: &Stage) -> Played {
 /// The CPU has no address of such a fence, and yet its waiters are released when its maker is lost.
 pub(super) fn maker_lost(stage: &Stage) -> Played {
     stage.play(offered(), |scene| {
-        let consumer = Rig::open(scene, "consumer")?;
+        let consumer = Client::open(scene, "consumer")?;
         let page = consumer.page()?;
         let (waits, works) = (consumer.queue(1)?, consumer.queue(1)?);
         let maker = scene.process("maker")?;

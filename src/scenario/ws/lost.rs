@@ -1,10 +1,9 @@
 //! Waits for what does not come.
 
-use super::gpu::begin_wait;
+use crate::scenario::client::{Client, endless, returned, until_idle};
 use crate::scenario::raw::duplicate_number;
-use crate::scenario::rig::{Rig, endless, returned, until_idle};
 use crate::scenario::stage::PATIENCE;
-use crate::scenario::{Played, Setup, Stage, same};
+use crate::scenario::{Played, Setup, Stage, begin_wait, same};
 use anyhow::{bail, ensure};
 
 /// What `FpDeviceState::execution` says of a device that works.
@@ -12,7 +11,7 @@ const ACTIVE: u32 = 1;
 
 pub(super) fn deadlock(stage: &Stage) -> Played {
     stage.play(Setup::default().quick_tdr(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (one, two, third) = (rig.queue(0)?, rig.queue(1)?, rig.queue(0)?);
         let (page, others) = (rig.page()?, rig.page()?);
         let (first, second) = (rig.fence(0, true)?, rig.fence(0, true)?);
@@ -43,7 +42,7 @@ pub(super) fn deadlock(stage: &Stage) -> Played {
 
 pub(super) fn producer_hangs(stage: &Stage) -> Played {
     stage.play(Setup::default().quick_tdr().resets(1), |scene| {
-        let (producer, consumer) = (Rig::open(scene, "producer")?, Rig::open(scene, "consumer")?);
+        let (producer, consumer) = (Client::open(scene, "producer")?, Client::open(scene, "consumer")?);
         let fence = producer.device.shared_fence(0)?;
         let share = duplicate_number(fence.share()?, &producer.user.process, &consumer.user.process)?;
         let opened = consumer.device.open_fence(share, false)?;

@@ -1,16 +1,15 @@
 //! Values, order, many rounds.
 
-use super::gpu::begin_wait;
 use crate::client::{List, Refused};
-use crate::scenario::rig::{Rig, native_interrupts, until_idle};
+use crate::scenario::client::{Client, native_interrupts, until_idle};
 use crate::scenario::stage::PATIENCE;
-use crate::scenario::{Played, Setup, Stage, same};
+use crate::scenario::{Played, Setup, Stage, begin_wait, same};
 use anyhow::ensure;
 use wddm_abi::D3DKMT_DEVICEEXECUTION_STATE;
 
 pub(super) fn wide_values(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, other, peek, page) = (rig.queue(0)?, rig.queue(1)?, rig.peek()?, rig.page()?);
         let fence = rig.fence(0, true)?;
         let values = [
@@ -56,7 +55,7 @@ pub(super) fn wide_values(stage: &Stage) -> Played {
 
 pub(super) fn largest_value(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, peek) = (rig.queue(0)?, rig.peek()?);
         let fence = rig.fence(0, true)?;
         let wait = rig.wait(&[(&fence, u64::MAX)], false)?;
@@ -83,7 +82,7 @@ const ROUNDS: u64 = 300;
 
 pub(super) fn memory_first(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let (queue, page) = (rig.queue(0)?, rig.page()?);
         let (go, done) = (rig.fence(0, true)?, rig.fence(0, true)?);
         for round in 1..=ROUNDS {
@@ -125,7 +124,7 @@ fn turns(
 
 pub(super) fn ping_pong(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
-        let rig = Rig::open(scene, "client")?;
+        let rig = Client::open(scene, "client")?;
         let ring = 4 << 20;
         let (one, two) = (rig.device.queue(0, ring, 0, 0)?, rig.device.queue(1, ring, 0, 0)?);
         let (ping, pong) = (rig.fence(0, true)?, rig.fence(0, true)?);

@@ -1,7 +1,7 @@
 //! The second adapter has no native fences.
 
 use super::super::{Denied, Played, Setup, Stage, same};
-use super::Side;
+use crate::scenario::AdapterClient;
 use anyhow::{Context, Result, ensure};
 use std::time::Duration;
 use umd_core::ffi::types::FP_MODE_PACKET;
@@ -13,7 +13,7 @@ use wddm_abi::{
 const LONG: Duration = Duration::from_secs(20);
 
 /// A signal that the OS carries out when the queue gets there.
-fn software_signal(side: &Side, fence: u32, value: u64) -> Result<(), Denied> {
+fn software_signal(side: &AdapterClient, fence: u32, value: u64) -> Result<(), Denied> {
     let queue = side.probe.queue.info().map_err(|error| Denied(error.status))?.handle;
     let mut record = D3DKMT_SUBMITSIGNALSYNCOBJECTSTOHWQUEUE::zeroed();
     record.BroadcastHwQueueCount = 1;
@@ -26,7 +26,7 @@ fn software_signal(side: &Side, fence: u32, value: u64) -> Result<(), Denied> {
 
 pub(super) fn native_as_monitored(stage: &Stage) -> Played {
     stage.play(Setup::default().without_native_fences_on_the_second(), |scene| {
-        let (native, plain) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let (native, plain) = (AdapterClient::open(scene, 0)?, AdapterClient::open(scene, 1)?);
         let fence = native.fence(1)?;
         let opened = plain.open_fence(&fence, &native)?;
         ensure!(!fence.is_monitored()? && opened.is_monitored()?, "the kinds of the fence");
@@ -39,7 +39,7 @@ pub(super) fn native_as_monitored(stage: &Stage) -> Played {
             plain.queue_wait(&opened, value)?;
             let waiting = plain.wait(&opened, value)?;
             ensure!(!plain.is_woken(&waiting, Duration::ZERO), "woken too early");
-            let reported = native.reported();
+            let reported = native.native_fence_interrupts();
             if from_cpu {
                 native.signal(&fence, value)?;
             } else {
@@ -47,10 +47,10 @@ pub(super) fn native_as_monitored(stage: &Stage) -> Played {
             }
             plain.until_ran(scene, "the queue that waits", value)?;
             ensure!(plain.is_woken(&waiting, LONG), "the CPU's wait did not end");
-            ensure!(from_cpu || native.reported() > reported, "the signal did not interrupt");
+            ensure!(from_cpu || native.native_fence_interrupts() > reported, "the signal did not interrupt");
             same("the value", (fence.value()?, opened.value()?), (value, value))?;
         }
-        same("calls about values of the driver without native fences", plain.told(), 0)?;
+        same("calls about values of the driver without native fences", plain.current_value_updates(), 0)?;
         // A fence that is not for several adapters is for none of the others.
         let private = native.device.shared_fence(0)?;
         let refused = plain.open_fence(&private, &native).err().context("a fence of another adapter was opened")?;
@@ -68,7 +68,7 @@ pub(super) fn monitored_as_native(stage: &Stage) -> Played {
     for (made_native, software) in [(false, 0), (true, 0), (false, 7), (true, 7)] {
         let setup = Setup::default().without_native_fences_on_the_second();
         stage.play(setup.setting_of_others("SoftwareSignalNodes", software), |scene| {
-            let (native, plain) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+            let (native, plain) = (AdapterClient::open(scene, 0)?, AdapterClient::open(scene, 1)?);
             let (waits, signals) = if made_native {
                 let fence = native.fence(1)?;
                 let opened = plain.open_fence(&fence, &native)?;
@@ -82,7 +82,7 @@ pub(super) fn monitored_as_native(stage: &Stage) -> Played {
             let monitored = waits.info()?.monitored_va;
             same("MonitoredValue", native.probe.read(monitored)?, 0)?;
             for (value, how) in [(10, "GPU"), (20, "CPU"), (30, "OS, for a queue")] {
-                let told = native.told();
+                let told = native.current_value_updates();
                 native.queue_wait(&waits, value)?;
                 let waiting = native.wait(&waits, value)?;
                 ensure!(!native.is_woken(&waiting, Duration::ZERO), "woken too early");
@@ -93,10 +93,10 @@ pub(super) fn monitored_as_native(stage: &Stage) -> Played {
                 }
                 native.until_ran(scene, &format!("the queue that waits for the {how}"), value)?;
                 ensure!(native.is_woken(&waiting, LONG), "{how}: the CPU's wait did not end");
-                ensure!(native.told() > told, "{how}: no notification");
+                ensure!(native.current_value_updates() > told, "{how}: no notification");
                 same("the value", (waits.value()?, signals.value()?), (value, value))?;
             }
-            same("calls about values of the driver without native fences", plain.told(), 0)?;
+            same("calls about values of the driver without native fences", plain.current_value_updates(), 0)?;
             // On its own adapter nothing makes it a native one.
             let handle = signals.share()?;
             let nt_handle = std::ptr::with_exposed_provenance_mut(handle as usize);
@@ -115,7 +115,7 @@ pub(super) fn monitored_as_native(stage: &Stage) -> Played {
 pub(super) fn widths(stage: &Stage) -> Played {
     let setup = Setup::default().without_native_fences_on_the_second().setting_of_others("No64BitAtomics", 1);
     stage.play(setup, |scene| {
-        let (wide, narrow) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let (wide, narrow) = (AdapterClient::open(scene, 0)?, AdapterClient::open(scene, 1)?);
         for (from, to) in [(&wide, &narrow), (&narrow, &wide)] {
             let fence = from.fence(1)?;
             let refused = to.open_fence(&fence, from).err().context("a fence of another width was opened")?;
@@ -129,7 +129,7 @@ pub(super) fn widths(stage: &Stage) -> Played {
 }
 
 /// `D3DKMTWaitForSynchronizationObjectFromGpu`.
-fn context_wait(side: &Side, context: u32, fence: u32, value: u64) -> Result<(), Denied> {
+fn context_wait(side: &AdapterClient, context: u32, fence: u32, value: u64) -> Result<(), Denied> {
     let mut record = D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU::zeroed();
     record.hContext = context;
     record.ObjectCount = 1;
@@ -139,7 +139,7 @@ fn context_wait(side: &Side, context: u32, fence: u32, value: u64) -> Result<(),
 }
 
 /// `D3DKMTSignalSynchronizationObjectFromGpu`.
-fn context_signal(side: &Side, context: u32, fence: u32, value: u64) -> Result<(), Denied> {
+fn context_signal(side: &AdapterClient, context: u32, fence: u32, value: u64) -> Result<(), Denied> {
     let mut record = D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU::zeroed();
     record.hContext = context;
     record.ObjectCount = 1;
@@ -154,7 +154,7 @@ const PACKETS: u32 = 2;
 /// Tables 2a and 2b with what a runtime calls for contexts that Dxgkrnl schedules itself.
 pub(super) fn packet_contexts(stage: &Stage) -> Played {
     stage.play(Setup::default().without_native_fences_on_the_second(), |scene| {
-        let (native, plain) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let (native, plain) = (AdapterClient::open(scene, 0)?, AdapterClient::open(scene, 1)?);
         let fence = native.fence(0)?;
         let opened = plain.open_fence(&fence, &native)?;
         let handle = opened.info()?.handle;
@@ -169,16 +169,16 @@ pub(super) fn packet_contexts(stage: &Stage) -> Played {
             native.probe.queue.run(|list| list.store(native.probe.memory.gpu_va()?, value))?;
             native.until_ran(scene, "the other adapter meanwhile", value)?;
             ensure!(plain.probe.memory.read_u64(0)? != value, "what is behind the wait ran before the signal");
-            let reported = native.reported();
+            let reported = native.native_fence_interrupts();
             if from_cpu {
                 native.signal(&fence, value)?;
             } else {
                 native.queue_signal(&fence, value)?;
             }
             plain.until_ran(scene, "the context that waits", value)?;
-            ensure!(from_cpu || native.reported() > reported, "the signal did not interrupt");
+            ensure!(from_cpu || native.native_fence_interrupts() > reported, "the signal did not interrupt");
             // 2b: behind the work before it, by the CPU; the other adapter's driver is notified.
-            let (next, told) = (value + 5, native.told());
+            let (next, told) = (value + 5, native.current_value_updates());
             native.queue_wait(&fence, next)?;
             let waiting = native.wait(&fence, next)?;
             ensure!(!native.is_woken(&waiting, Duration::ZERO), "woken too early");
@@ -187,10 +187,10 @@ pub(super) fn packet_contexts(stage: &Stage) -> Played {
             native.until_ran(scene, "the queue that waits for the context", next)?;
             ensure!(native.is_woken(&waiting, LONG), "the CPU's wait did not end");
             same("what came before the signal", plain.probe.memory.read_u64(0)?, next)?;
-            ensure!(native.told() > told, "no notification");
+            ensure!(native.current_value_updates() > told, "no notification");
             same("the value", (fence.value()?, opened.value()?), (next, next))?;
         }
-        same("calls about values of the driver without native fences", plain.told(), 0)
+        same("calls about values of the driver without native fences", plain.current_value_updates(), 0)
     })
 }
 
@@ -199,7 +199,7 @@ pub(super) fn removed(stage: &Stage) -> Played {
     for (made_native, native_goes) in [(false, false), (false, true), (true, false), (true, true)] {
         let what = format!("made native: {made_native}, the native one goes: {native_goes}");
         let played = stage.play(Setup::default().without_native_fences_on_the_second(), |scene| {
-            let (native, plain) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+            let (native, plain) = (AdapterClient::open(scene, 0)?, AdapterClient::open(scene, 1)?);
             let (maker, opener) = if made_native { (&native, &plain) } else { (&plain, &native) };
             let (goes, stays) = if native_goes { (&native, &plain) } else { (&plain, &native) };
             let made = maker.fence(0)?;

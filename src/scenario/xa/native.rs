@@ -2,7 +2,7 @@
 
 use super::super::nf::intra_gpu_record;
 use super::super::{Denied, Played, Raw, Scene, Setup, Stage, same};
-use super::Side;
+use crate::scenario::AdapterClient;
 use anyhow::{Context, ensure};
 use std::time::Duration;
 use wddm_abi::ntstatus;
@@ -17,7 +17,7 @@ fn both() -> Setup {
 
 pub(super) fn types(stage: &Stage) -> Played {
     stage.play(both().windows(|windows| windows.native_fence_os_caps.intra_gpu = true), |scene| {
-        let side = Side::open(scene, 0)?;
+        let side = AdapterClient::open(scene, 0)?;
         let before = LIFE.map(|ddi| side.calls(ddi));
         let mut record = intra_gpu_record(side.plain);
         record.Info.Flags.set_Shared(true);
@@ -39,7 +39,7 @@ pub(super) fn types(stage: &Stage) -> Played {
 
 pub(super) fn values(stage: &Stage) -> Played {
     stage.play(both(), |scene| {
-        let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let (one, two) = (AdapterClient::open(scene, 0)?, AdapterClient::open(scene, 1)?);
         let before = [&one, &two].map(|side| LIFE.map(|ddi| side.calls(ddi)));
         let calls = || {
             let now = [&one, &two].map(|side| LIFE.map(|ddi| side.calls(ddi)));
@@ -82,7 +82,7 @@ pub(super) fn values(stage: &Stage) -> Played {
 
 pub(super) fn monitored_value(stage: &Stage) -> Played {
     stage.play(both(), |scene| {
-        let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let (one, two) = (AdapterClient::open(scene, 0)?, AdapterClient::open(scene, 1)?);
         let fence = one.fence(0)?;
         let opened = two.open_fence(&fence, &one)?;
         let updates = || [&one, &two].map(|side| side.calls("DxgkDdiUpdateMonitoredValues"));
@@ -117,42 +117,44 @@ pub(super) fn signal_and_wait(stage: &Stage) -> Played {
     for (shadow, optimized) in [(0, 0), (1, 0), (0, 1)] {
         let setup = both().setting("ShadowMonitoredValue", shadow).setting("OptimizedInterrupt", optimized);
         stage.play(setup, |scene| {
-            let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+            let (one, two) = (AdapterClient::open(scene, 0)?, AdapterClient::open(scene, 1)?);
             let fence = two.fence(0)?;
             let opened = one.open_fence(&fence, &two)?;
-            let before = (one.told(), two.told());
+            let before = (one.current_value_updates(), two.current_value_updates());
             // From the GPU: an interrupt there, a notification here, and nobody but the GPU has written.
             one.queue_wait(&opened, 10)?;
             let waiting = one.wait(&opened, 10)?;
             ensure!(!one.is_woken(&waiting, Duration::ZERO), "woken too early");
-            let reported = two.reported();
+            let reported = two.native_fence_interrupts();
             two.queue_signal(&fence, 10)?;
             one.until_ran(scene, "the queue that waits for the other GPU", 10)?;
             ensure!(one.is_woken(&waiting, LONG), "the CPU's wait did not end");
             if one.has_native() {
-                ensure!(two.reported() > reported, "the signal did not interrupt");
-                ensure!(one.told() > before.0, "no notification");
+                ensure!(two.native_fence_interrupts() > reported, "the signal did not interrupt");
+                ensure!(one.current_value_updates() > before.0, "no notification");
             }
-            same("values written by the signalling adapter's driver", two.told(), before.1)?;
+            same("values written by the signalling adapter's driver", two.current_value_updates(), before.1)?;
             same("CurrentValue", (fence.value()?, opened.value()?), (10, 10))?;
             // From the CPU: written there, notified here.
-            let before = (one.told(), two.told());
+            let before = (one.current_value_updates(), two.current_value_updates());
             one.queue_wait(&opened, 20)?;
             let waiting = one.wait(&opened, 20)?;
             two.signal(&fence, 20)?;
             one.until_ran(scene, "the queue that waits for the CPU", 20)?;
             ensure!(one.is_woken(&waiting, LONG), "the CPU's wait did not end");
             let calls = u64::from(one.has_native());
-            same("calls of either driver", (one.told() - before.0, two.told() - before.1), (calls, calls))?;
+            same(
+                "calls of either driver",
+                (one.current_value_updates() - before.0, two.current_value_updates() - before.1),
+                (calls, calls),
+            )?;
             same("CurrentValue then", (fence.value()?, opened.value()?), (20, 20))?;
             // The other way round, to the adapter where the fence was made.
             two.queue_wait(&fence, 30)?;
             one.queue_signal(&opened, 30)?;
             two.until_ran(scene, "the queue of the fence's own adapter", 30)?;
-            let report = scene.world.os.report();
-            let judged = report.rules.iter().find(|rule| rule.rule.name == "DXG-NF-CURRENT-UNTOUCHED");
             // The last of three may be under way.
-            let judged = judged.is_some_and(|rule| rule.evaluations >= 2);
+            let judged = scene.evaluations("DXG-NF-CURRENT-UNTOUCHED") >= 2;
             ensure!(judged == one.has_native(), "notifications were not judged");
             Ok(())
         })?;
@@ -164,18 +166,18 @@ pub(super) fn signal_and_wait(stage: &Stage) -> Played {
 /// signal.
 pub(super) fn same_adapter(stage: &Stage) -> Played {
     stage.play(both(), |scene| {
-        let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let (one, two) = (AdapterClient::open(scene, 0)?, AdapterClient::open(scene, 1)?);
         let fence = one.fence(0)?;
         let _opened = two.open_fence(&fence, &one)?;
         let signals = one.device.queue(1, 64 << 10, 0, 0)?;
-        let before = (one.told(), two.told());
+        let before = (one.current_value_updates(), two.current_value_updates());
         for value in 1..=20 {
             one.queue_wait(&fence, value)?;
             signals.run(|list| list.signal(&fence, value))?;
             one.until_ran(scene, "the queue of the same adapter", value)?;
-            scene.until("the other adapter's notification", || Ok(two.told() > before.1))?;
+            scene.until("the other adapter's notification", || Ok(two.current_value_updates() > before.1))?;
         }
-        same("calls of the signalling adapter's driver", one.told(), before.0)?;
+        same("calls of the signalling adapter's driver", one.current_value_updates(), before.0)?;
         scene.until("both queues are done", || {
             let (waited, signaled) = (one.probe.queue.progress()?, signals.progress()?);
             Ok(waited.0 == waited.1 && signaled.0 == signaled.1)
@@ -186,7 +188,7 @@ pub(super) fn same_adapter(stage: &Stage) -> Played {
 /// A call for each fence would be eight of each driver.
 pub(super) fn many(stage: &Stage) -> Played {
     stage.play(both(), |scene| {
-        let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let (one, two) = (AdapterClient::open(scene, 0)?, AdapterClient::open(scene, 1)?);
         let fences: Vec<_> = (0..8).map(|_| two.fence(0)).collect::<anyhow::Result<_>>()?;
         let opened: Vec<_> = fences.iter().map(|fence| one.open_fence(fence, &two)).collect::<anyhow::Result<_>>()?;
         one.probe.queue.run(|list| {
@@ -196,9 +198,13 @@ pub(super) fn many(stage: &Stage) -> Played {
         let waits: Vec<_> = opened.iter().map(|fence| one.wait(fence, 7)).collect::<anyhow::Result<_>>()?;
         let signals: Vec<_> =
             fences.iter().map(|fence| Ok((fence.info()?.handle, 7))).collect::<anyhow::Result<_>>()?;
-        let before = (one.told(), two.told());
+        let before = (one.current_value_updates(), two.current_value_updates());
         two.raw.signal_cpu(two.plain, &signals).context("the signals")?;
-        same("calls of either driver", (one.told() - before.0, two.told() - before.1), (1, 1))?;
+        same(
+            "calls of either driver",
+            (one.current_value_updates() - before.0, two.current_value_updates() - before.1),
+            (1, 1),
+        )?;
         for wait in &waits {
             ensure!(one.is_woken(wait, LONG), "a waiter was not woken");
         }
@@ -213,20 +219,20 @@ pub(super) fn many(stage: &Stage) -> Played {
 pub(super) fn nobody_waits(stage: &Stage) -> Played {
     stage.play(both(), stays_parked).context("a queue that waits for a later value")?;
     stage.play(both(), |scene| {
-        let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let (one, two) = (AdapterClient::open(scene, 0)?, AdapterClient::open(scene, 1)?);
         let fence = two.fence(0)?;
         let opened = one.open_fence(&fence, &two)?;
         // A queue that waits for something else stays where it is.
         let other = one.device.fence(0, 0)?;
         one.queue_wait(&other, 1)?;
         let later = one.queue_wait(&opened, 6)?;
-        let before = (one.told(), one.reported(), one.probe.queue.progress()?);
+        let before = (one.current_value_updates(), one.native_fence_interrupts(), one.probe.queue.progress()?);
         for value in 1..=5 {
             two.signal(&fence, value)?;
             same("CurrentValue", (fence.value()?, opened.value()?), (value, value))?;
         }
-        same("calls", one.told() - before.0, 5)?;
-        same("interrupts", one.reported(), before.1)?;
+        same("calls", one.current_value_updates() - before.0, 5)?;
+        same("interrupts", one.native_fence_interrupts(), before.1)?;
         same("progress", one.probe.queue.progress()?, before.2)?;
         // And one that is behind it is woken when it is time.
         other.signal(1)?;
@@ -238,7 +244,7 @@ pub(super) fn nobody_waits(stage: &Stage) -> Played {
 
 /// A queue that is parked on the fence itself stays there as long as the value is not its own.
 fn stays_parked(scene: &Scene) -> Played {
-    let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+    let (one, two) = (AdapterClient::open(scene, 0)?, AdapterClient::open(scene, 1)?);
     let fence = two.fence(0)?;
     let opened = one.open_fence(&fence, &two)?;
     let [waits, behind] = [one.device.queue(1, 64 << 10, 0, 0)?, one.device.queue(1, 64 << 10, 0, 0)?];
@@ -255,13 +261,17 @@ fn stays_parked(scene: &Scene) -> Played {
         Ok(behind.wait(done, Some(LONG))?)
     };
     turn()?;
-    let before = one.told();
+    let before = one.current_value_updates();
     for value in 1..=5 {
         two.signal(&fence, value)?;
         turn()?;
         same("what the queue saw behind its wait", (value, one.probe.memory.read_u64(8)?), (value, 0))?;
     }
-    ensure!(!one.has_native() || one.told() - before >= 5, "{} notifications", one.told() - before);
+    ensure!(
+        !one.has_native() || one.current_value_updates() - before >= 5,
+        "{} notifications",
+        one.current_value_updates() - before
+    );
     two.signal(&fence, 6)?;
     scene.until("the queue that waits", || Ok(one.probe.memory.read_u64(8)? == 6))
 }
@@ -270,7 +280,7 @@ fn stays_parked(scene: &Scene) -> Played {
 pub(super) fn removed(stage: &Stage) -> Played {
     for made_there in [true, false] {
         stage.play(both(), |scene| {
-            let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+            let (one, two) = (AdapterClient::open(scene, 0)?, AdapterClient::open(scene, 1)?);
             let (here, _there) = if made_there {
                 let fence = two.fence(0)?;
                 (one.open_fence(&fence, &two)?, fence)
@@ -307,7 +317,7 @@ pub(super) fn turns(stage: &Stage) -> Played {
     /// Rounds between two waits of the CPU; a page of memory has words for 512.
     const AT_ONCE: u64 = 100;
     stage.play(both(), |scene| {
-        let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let (one, two) = (AdapterClient::open(scene, 0)?, AdapterClient::open(scene, 1)?);
         let fence = one.fence(0)?;
         let opened = two.open_fence(&fence, &one)?;
         let (mine, theirs) = (one.probe.memory.gpu_va()?, two.probe.memory.gpu_va()?);
@@ -335,10 +345,11 @@ pub(super) fn turns(stage: &Stage) -> Played {
         }
         same("the value at the end", (fence.value()?, opened.value()?), (2 * rounds, 2 * rounds))?;
         ensure!(
-            !one.has_native() || (one.told() >= rounds / 2 && two.told() >= rounds / 2),
+            !one.has_native()
+                || (one.current_value_updates() >= rounds / 2 && two.current_value_updates() >= rounds / 2),
             "{} and {} notifications",
-            one.told(),
-            two.told()
+            one.current_value_updates(),
+            two.current_value_updates()
         );
         Ok(())
     })
@@ -348,10 +359,10 @@ pub(super) fn interrupts(stage: &Stage) -> Played {
     const SIGNALS: u64 = 10_000;
     let signals = stage.rounds(SIGNALS);
     stage.play(both(), |scene| {
-        let side = Side::open(scene, 0)?;
+        let side = AdapterClient::open(scene, 0)?;
         let plain = side.device.fence(0, 0)?;
         let cross = side.fence(0)?;
-        let before = side.reported();
+        let before = side.native_fence_interrupts();
         for value in 1..=signals {
             side.queue_signal(&plain, value)?;
             // Never so far ahead that the ring is full: waiting for room would interrupt like any other wait.
@@ -360,13 +371,13 @@ pub(super) fn interrupts(stage: &Stage) -> Played {
         while plain.value()? != signals || side.probe.queue.progress()?.0 < signals {
             std::thread::yield_now();
         }
-        same("interrupts of a fence that is not for others", side.reported(), before)?;
+        same("interrupts of a fence that is not for others", side.native_fence_interrupts(), before)?;
         for value in 1..=signals {
-            let before = side.reported();
+            let before = side.native_fence_interrupts();
             side.queue_signal(&cross, value)?;
-            scene.until_now("the interrupt of a signal", || Ok(side.reported() > before))?;
+            scene.until_now("the interrupt of a signal", || Ok(side.native_fence_interrupts() > before))?;
         }
-        same("interrupts of signals one by one", side.reported() - before, signals)?;
+        same("interrupts of signals one by one", side.native_fence_interrupts() - before, signals)?;
         same("the value", cross.value()?, signals)
     })
 }

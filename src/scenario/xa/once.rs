@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "functions of the driver's table are called and given records")]
 
 use super::super::{Played, Setup, Stage, same};
-use super::Side;
+use crate::scenario::AdapterClient;
 use crate::wrap::{copy, machine, own};
 use anyhow::{Context, ensure};
 use std::collections::BTreeMap;
@@ -45,12 +45,12 @@ pub(super) fn told_once(stage: &Stage) -> Played {
     // An interrupt that names nothing makes the OS look at all fences of the adapter.
     let setup = Setup::default().adapters(2).setting("OptimizedInterrupt", 1).with_driver(lingers);
     stage.play(setup, |scene| {
-        let (one, two) = (Side::open(scene, 0)?, Side::open(scene, 1)?);
+        let (one, two) = (AdapterClient::open(scene, 0)?, AdapterClient::open(scene, 1)?);
         let fence = two.fence(0)?;
         let opened = one.open_fence(&fence, &two)?;
         let (looks, other) = (one.device.queue(0, 64 << 10, FP_QUEUE_KERNEL_MODE, 0)?, one.device.fence(0, 0)?);
         let here = scene.world.os.kernel().number();
-        let before = (one.told(), two.told());
+        let before = (one.current_value_updates(), two.current_value_updates());
         for value in 1..=3 {
             writes(|all| all.insert(here, Write::Awaited));
             std::thread::scope(|scope| {
@@ -60,10 +60,10 @@ pub(super) fn told_once(stage: &Stage) -> Played {
                         Ok(writes(|all| all.get(&here) == Some(&Write::Done)) || signal.is_finished())
                     })?;
                     same("CurrentValue", opened.value()?, value)?;
-                    let reported = one.reported();
+                    let reported = one.native_fence_interrupts();
                     let scans = scene.world.os.counts().fence_scans;
                     looks.run(|list| list.signal(&other, value))?;
-                    scene.until("an interrupt", || Ok(one.reported() > reported))?;
+                    scene.until("an interrupt", || Ok(one.native_fence_interrupts() > reported))?;
                     scene.until("a look", || Ok(scene.world.os.counts().fence_scans > scans))?;
                     let _inside = one.raw.process.enter();
                     nt_model::Machine::with_current(|machine| machine.map(nt_model::Machine::flush_queued_dpcs));
@@ -74,7 +74,11 @@ pub(super) fn told_once(stage: &Stage) -> Played {
                 looked.and_then(|()| signaled.unwrap_or_else(|_| Err(anyhow::anyhow!("the signal's thread died"))))
             })
             .with_context(|| format!("value {value}"))?;
-            same("calls of either driver", (one.told() - before.0, two.told() - before.1), (value, value))?;
+            same(
+                "calls of either driver",
+                (one.current_value_updates() - before.0, two.current_value_updates() - before.1),
+                (value, value),
+            )?;
         }
         ensure!(fence.value()? == 3, "CurrentValue");
         Ok(())

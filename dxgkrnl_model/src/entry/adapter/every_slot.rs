@@ -202,7 +202,7 @@ impl Miniport {
         let miniport = objects.miniport;
         let kind = DXGK_EVENT_TYPE::DxgkAcpiEvent;
         let mut flags = poison::WORD;
-        let (argument, pointer) = (core::ptr::null_mut(), &raw mut flags);
+        let (argument, pointer) = (core::ptr::null_mut::<core::ffi::c_void>(), &raw mut flags);
         let status = call_ddi!(self, DxgkDdiNotifyAcpiEvent(miniport, kind, 0, argument, pointer));
         if self.returned("DxgkDdiNotifyAcpiEvent", status) {
             self.member(flags != poison::WORD, || "DxgkDdiNotifyAcpiEvent left AcpiFlags as it was".to_owned());

@@ -226,7 +226,7 @@ impl Miniport {
         let count = caps.children.min(MAX_CHILDREN) as usize + 1;
         let size = count * size_of::<DXGK_CHILD_DESCRIPTOR>();
         let mut array = Buffer::new(size, 0);
-        let (context, pointer) = (self.context(), array.pointer().cast());
+        let (context, pointer) = (self.context(), array.pointer().cast::<DXGK_CHILD_DESCRIPTOR>());
         // CAST: at most 257 descriptors.
         let status = ddi::status(call_ddi!(self, DxgkDdiQueryChildRelations(context, pointer, size as u32)));
         self.note("QueryChildRelations", format!("{status:?}"));

@@ -1,19 +1,33 @@
 //! Faults that are injected: what fails, gets lost, or names nothing.
 
+use std::ops::RangeInclusive;
+
 use wddm_abi::NTSTATUS;
 
 use super::{Departure, StrayEntry, StrayFlush, StrayRoot};
 
-/// A call of a named callback that must fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Calls of a named callback that must fail. Of several for one callback the first that names a call counts.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallbackFault {
     /// Member name in `DXGKRNL_INTERFACE`, or the type's name of a function in the interface of features. Of the last,
-    /// each call of `DXGKCB_FEATURE_NATIVEFENCE_CAPS_1` fails, whatever `nth` says.
+    /// each call of `DXGKCB_FEATURE_NATIVEFENCE_CAPS_1` fails, whatever `calls` says.
     pub callback: &'static str,
-    /// Which call fails, from 1; 0: every one.
-    pub nth: u64,
-    /// The status that it fails with.
+    /// Which calls fail, from 1.
+    pub calls: RangeInclusive<u64>,
+    /// The status that they fail with.
     pub status: NTSTATUS,
+}
+
+impl CallbackFault {
+    /// Each call fails.
+    pub fn each(callback: &'static str, status: NTSTATUS) -> Self {
+        Self::of(callback, 1..=u64::MAX, status)
+    }
+
+    /// These calls fail, counted from 1: one, or all of a while.
+    pub fn of(callback: &'static str, calls: RangeInclusive<u64>, status: NTSTATUS) -> Self {
+        Self { callback, calls, status }
+    }
 }
 
 /// What a page table entry names that VidMm left valid beside others. An access that touches those alone must not reach

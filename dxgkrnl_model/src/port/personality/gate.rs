@@ -90,4 +90,7 @@ pub struct Gates {
     pub promotion: Option<Gate>,
     /// Between `DxgkDdiResetFromTimeout` and `DxgkDdiRestartFromTimeout`.
     pub restart: Option<Gate>,
+    /// In calls of this callback that the driver makes at PASSIVE_LEVEL, before Dxgkrnl does anything: by its name in
+    /// `DXGKRNL_INTERFACE`.
+    pub callback: Option<(&'static str, Gate)>,
 }

@@ -1,6 +1,6 @@
 //! A user-mode queue of a room: ring, control page and doorbell, written word by word.
 
-use super::{Bell, CONNECTED, HardwareQueue, Memory, NOTIFY, RETRY, Room};
+use super::{CONNECTED, Doorbell, HardwareQueue, Memory, NOTIFY, RETRY, Room};
 use crate::scenario::{Denied, Played, Scene};
 use anyhow::{Context, Result, bail, ensure};
 use gpu_wire::GpuVa;
@@ -21,7 +21,7 @@ pub struct RingQueue<'a> {
     /// Its control page.
     pub control: Memory,
     /// The queue's doorbell.
-    pub bell: Bell,
+    pub bell: Doorbell,
     /// Bytes written to the ring.
     pub written: Cell<u64>,
     /// The write pointer that was published last.
@@ -74,7 +74,7 @@ impl<'a> RingQueue<'a> {
     }
 
     /// The same queue, which goes on with its progress values, with another ring and doorbell.
-    pub fn with(&self, ring: Memory, control: Memory, bell: Bell) -> Self {
+    pub fn with(&self, ring: Memory, control: Memory, bell: Doorbell) -> Self {
         let Self { room, queue, .. } = *self;
         let [written, published] = [0; 2].map(Cell::new);
         Self { room, queue, ring, control, bell, written, published, last: self.last.clone() }

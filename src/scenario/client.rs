@@ -16,12 +16,12 @@ use umd_core::ffi::types::{FP_FENCE_MONITORED, FP_KIND_SYSTEM, FP_QUEUE_KERNEL_M
 use wddm_abi::{D3DKMT_HANDLE, HANDLE};
 
 /// Long enough for anything that must happen.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of a ring.
-pub(super) const RING: u64 = 64 << 10;
+pub const RING: u64 = 64 << 10;
 
 /// The process.
-pub(super) struct Rig {
+pub struct Client {
     /// The user-mode driver's device.
     pub device: Device,
     /// The user-mode driver's adapter.
@@ -38,8 +38,11 @@ pub(super) struct Rig {
     has_doorbells: bool,
 }
 
-impl Rig {
+impl Client {
     /// Makes a process on the first adapter.
+    ///
+    /// # Errors
+    /// When a step fails.
     pub fn open(scene: &Scene, name: &str) -> Result<Self> {
         let user = scene.process(name)?;
         let raw = Raw::open(&user.process, scene.adapter().luid())?;
@@ -54,11 +57,17 @@ impl Rig {
     /// On rung 3, where queues wait for native fences by themselves, `got` must be `want`: MonitoredValue, calls of the
     /// driver, interrupts. On lower rungs the OS waits for the queues and each signal interrupts, so nothing is
     /// checked; what the case says of either kind of fence is checked by [`same`] on every rung.
+    ///
+    /// # Errors
+    /// When a step fails.
     pub fn native_same<T: PartialEq + std::fmt::Debug>(&self, what: &str, got: T, want: T) -> Played {
         if self.has_doorbells { same(what, got, want) } else { Ok(()) }
     }
 
     /// A fence of either kind; on rungs without native fences a monitored one.
+    ///
+    /// # Errors
+    /// When a step fails.
     pub fn fence(&self, initial: u64, native: bool) -> Result<Fence> {
         let native = native && self.has_native;
         let fence = self.device.fence(initial, if native { 0 } else { FP_FENCE_MONITORED })?;
@@ -67,27 +76,42 @@ impl Rig {
     }
 
     /// A queue for user-mode submission.
+    ///
+    /// # Errors
+    /// When a step fails.
     pub fn queue(&self, node: u32) -> Result<Queue> {
         Ok(self.device.queue(node, RING, 0, 0)?)
     }
 
     /// A queue that can signal fences of this kind: user-mode submission knows native ones only.
+    ///
+    /// # Errors
+    /// When a step fails.
     pub fn queue_for(&self, native: bool) -> Result<Queue> {
         Ok(self.device.queue(0, RING, if native { 0 } else { FP_QUEUE_KERNEL_MODE }, 0)?)
     }
 
     /// A page of system memory.
+    ///
+    /// # Errors
+    /// When a step fails.
     pub fn page(&self) -> Result<Page> {
         let memory = self.device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
         Ok(Page { gpu: memory.gpu_va()?, memory })
     }
 
     /// A view of MonitoredValues by the GPU.
-    pub fn peek(&self) -> Result<Peek> {
-        Ok(Peek { queue: self.queue(1)?, page: self.page()? })
+    ///
+    /// # Errors
+    /// When a step fails.
+    pub fn peek(&self) -> Result<MonitoredValue> {
+        Ok(MonitoredValue { queue: self.queue(1)?, page: self.page()? })
     }
 
     /// Waits with an event; the call must return at once, since this thread is the one that goes on.
+    ///
+    /// # Errors
+    /// When a step fails.
     pub fn wait(&self, waits: &[(&Fence, u64)], any: bool) -> Result<Waiting> {
         let (event, handle) = self.raw.event();
         self.raw.wait_cpu(self.plain, &handles(waits)?, any, Some(handle)).context("a wait with an event")?;
@@ -95,11 +119,17 @@ impl Rig {
     }
 
     /// Waits on a thread of its own, without an event: what arrives is the call's result.
+    ///
+    /// # Errors
+    /// When a step fails.
     pub fn block(&self, waits: &[(&Fence, u64)], any: bool) -> Result<Receiver<Result<(), Denied>>> {
         Ok(block(&self.raw, self.plain, handles(waits)?, any))
     }
 
     /// Signals from the CPU, all in one call.
+    ///
+    /// # Errors
+    /// When a step fails.
     pub fn signal(&self, signals: &[(&Fence, u64)]) -> Played {
         self.raw.signal_cpu(self.plain, &handles(signals)?).context("a signal from the CPU")
     }
@@ -111,6 +141,9 @@ impl Rig {
     }
 
     /// What is at the address by which the CPU follows the fence.
+    ///
+    /// # Errors
+    /// When a step fails.
     pub fn value(&self, fence: &Fence) -> Result<u64> {
         // CAST: an address.
         Ok(self.raw.load(fence.info()?.value_address as usize)?)
@@ -122,7 +155,7 @@ fn handles(fences: &[(&Fence, u64)]) -> Result<Vec<(D3DKMT_HANDLE, u64)>> {
 }
 
 /// Waits as `raw`'s process on a thread of its own, without an event: what arrives is the call's result.
-pub(super) fn block(
+pub fn block(
     raw: &Raw,
     device: D3DKMT_HANDLE,
     waits: Vec<(D3DKMT_HANDLE, u64)>,
@@ -141,12 +174,15 @@ pub(super) fn block(
 }
 
 /// The result of a call on another thread, which must have come by now or come soon.
-pub(super) fn returned(what: &str, receiver: &Receiver<Result<(), Denied>>) -> Result<Result<(), Denied>> {
+///
+/// # Errors
+/// When a step fails.
+pub fn returned(what: &str, receiver: &Receiver<Result<(), Denied>>) -> Result<Result<(), Denied>> {
     receiver.recv_timeout(patience()).with_context(|| format!("{what} did not return"))
 }
 
 /// A wait that sets an event.
-pub(super) struct Waiting {
+pub struct Waiting {
     event: Arc<Event>,
     /// The process's handle of the event.
     pub handle: HANDLE,
@@ -154,19 +190,22 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// Whether the event is set; it is cleared.
-    pub fn is_set(&self, rig: &Rig) -> bool {
+    pub fn is_set(&self, rig: &Client) -> bool {
         rig.raw.wait_event(&self.event, Duration::ZERO)
     }
 
     /// Waits for the event; whether it was set in time. It is closed.
-    pub fn came(self, rig: &Rig) -> bool {
+    pub fn came(self, rig: &Client) -> bool {
         let came = rig.raw.wait_event(&self.event, patience());
         rig.raw.close(self.handle);
         came
     }
 
     /// The event must be set now or soon, and once only.
-    pub fn comes(&self, rig: &Rig, what: &str) -> Played {
+    ///
+    /// # Errors
+    /// When a step fails.
+    pub fn comes(&self, rig: &Client, what: &str) -> Played {
         ensure!(rig.raw.wait_event(&self.event, patience()), "{what}: the event was not set");
         rig.flush();
         ensure!(!self.is_set(rig), "{what}: the event was set twice");
@@ -174,7 +213,10 @@ impl Waiting {
     }
 
     /// The event must not be set, once DPCs that are queued have run.
-    pub fn still_waits(&self, rig: &Rig, what: &str) -> Played {
+    ///
+    /// # Errors
+    /// When a step fails.
+    pub fn still_waits(&self, rig: &Client, what: &str) -> Played {
         rig.flush();
         ensure!(!self.is_set(rig), "{what}: the event was set");
         Ok(())
@@ -182,7 +224,10 @@ impl Waiting {
 }
 
 /// A command buffer that jumps to itself; its address and length.
-pub(super) fn endless(device: &Device) -> Result<(Allocation, u64, u64)> {
+///
+/// # Errors
+/// When a step fails.
+pub fn endless(device: &Device) -> Result<(Allocation, u64, u64)> {
     let memory = device.allocate(FP_KIND_SYSTEM, 4096, 0)?;
     let address = memory.gpu_va()?;
     let mut packet = Indirect { address, length: 0 };
@@ -193,7 +238,7 @@ pub(super) fn endless(device: &Device) -> Result<(Allocation, u64, u64)> {
 }
 
 /// A page that queues write and the CPU reads.
-pub(super) struct Page {
+pub struct Page {
     memory: Allocation,
     /// Where the GPU has it.
     pub gpu: u64,
@@ -201,11 +246,17 @@ pub(super) struct Page {
 
 impl Page {
     /// The word at `index`.
+    ///
+    /// # Errors
+    /// When a step fails.
     pub fn word(&self, index: u64) -> Result<u64> {
         Ok(self.memory.read_u64(index * 8)?)
     }
 
     /// Stores bytes at an offset.
+    ///
+    /// # Errors
+    /// When a step fails.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Played {
         Ok(self.memory.write(offset, bytes)?)
     }
@@ -216,13 +267,19 @@ impl Page {
     }
 
     /// Waits until the word at `index` is `value`.
+    ///
+    /// # Errors
+    /// When a step fails.
     pub fn until(&self, scene: &Scene, what: &str, index: u64, value: u64) -> Played {
         scene.until(what, || Ok(self.word(index)? == value))
     }
 }
 
 /// Waits until the queue is done with everything, by looking: no wait of the CPU comes into being.
-pub(super) fn until_idle(scene: &Scene, queue: &Queue) -> Played {
+///
+/// # Errors
+/// When a step fails.
+pub fn until_idle(scene: &Scene, queue: &Queue) -> Played {
     scene.until_end("the end of what was submitted", || {
         let (done, submitted) = queue.progress()?;
         Ok((done < submitted).then_some(done))
@@ -230,13 +287,16 @@ pub(super) fn until_idle(scene: &Scene, queue: &Queue) -> Played {
 }
 
 /// MonitoredValue as the GPU reads it: the CPU has no mapping in user mode.
-pub(super) struct Peek {
+pub struct MonitoredValue {
     queue: Queue,
     page: Page,
 }
 
-impl Peek {
+impl MonitoredValue {
     /// The MonitoredValue of a native fence; 0 of a monitored one, which has none.
+    ///
+    /// # Errors
+    /// When a step fails.
     pub fn monitored(&self, scene: &Scene, fence: &Fence) -> Result<u64> {
         if fence.is_monitored()? {
             return Ok(0);
@@ -249,6 +309,9 @@ impl Peek {
 
     /// Waits until MonitoredValue is `value`: the OS sets an event before it moves the value on. For a monitored fence,
     /// which has no MonitoredValue, nothing is waited for.
+    ///
+    /// # Errors
+    /// When a step fails.
     pub fn becomes(&self, scene: &Scene, fence: &Fence, value: u64) -> Played {
         if fence.is_monitored()? {
             return Ok(());
@@ -263,6 +326,6 @@ impl Peek {
 }
 
 /// Native fence interrupts so far.
-pub(super) fn native_interrupts(scene: &Scene) -> Vec<Notification> {
+pub fn native_interrupts(scene: &Scene) -> Vec<Notification> {
     scene.adapter().notification_journal().into_iter().filter(Notification::is_native_fence).collect()
 }

@@ -1,0 +1,279 @@
+//! What an adapter's journal keeps of the arguments of a call: handles, places, fences and flags, under their names in
+//! Microsoft's records, as they were when the driver was called.
+
+use std::fmt;
+
+use wddm_abi::{
+    DEVICE_POWER_STATE, DXGKARG_CANCELCOMMAND, DXGKARG_CONNECTDOORBELL, DXGKARG_CREATEDOORBELL,
+    DXGKARG_DESTROYDOORBELL, DXGKARG_DISCONNECTDOORBELL, DXGKARG_NOTIFYWORKSUBMISSION, DXGKARG_PREEMPTCOMMAND,
+    DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, DXGKARG_RESETHWENGINE,
+    DXGKARG_RESUMECONTEXT, DXGKARG_RESUMEHWENGINE, DXGKARG_SETROOTPAGETABLE, DXGKARG_SIGNALMONITOREDFENCE,
+    DXGKARG_SUBMITCOMMAND, DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUBMITCOMMANDVIRTUAL, DXGKARG_SUSPENDCONTEXT,
+    DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES, HANDLE, POWER_ACTION, Plain,
+};
+
+/// How many members of a record are kept at most.
+const MOST: usize = 6;
+
+/// A call of a DDI: its name, and what is kept of its arguments.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct DdiCall {
+    /// The function's name, `DxgkDdiSubmitCommandVirtual`.
+    pub name: &'static str,
+    pub(super) arguments: Arguments,
+}
+
+/// Members by name.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Arguments {
+    members: [(&'static str, u64); MOST],
+    count: usize,
+}
+
+impl Arguments {
+    fn of(members: &[(&'static str, u64)]) -> Self {
+        let mut this = Self::default();
+        members.iter().for_each(|member| this.push(*member));
+        this
+    }
+
+    fn push(&mut self, member: (&'static str, u64)) {
+        if let Some(place) = self.members.get_mut(self.count) {
+            *place = member;
+            self.count += 1;
+        }
+    }
+
+    fn members(&self) -> &[(&'static str, u64)] {
+        &self.members[..self.count]
+    }
+
+    /// All of several arguments, those that are the driver's own context of the adapter left out.
+    pub(super) fn together(all: &[Self], context: u64) -> Self {
+        let mut this = Self::default();
+        let members = all.iter().flat_map(Self::members);
+        members.filter(|(name, value)| *name != HANDLE_NAME || *value != context).for_each(|member| this.push(*member));
+        this
+    }
+}
+
+impl DdiCall {
+    /// The value of a member: a handle's bits, a number, flags as the number that they are. `None`: the call has no
+    /// such argument, or it is not kept.
+    pub fn get(&self, member: &str) -> Option<u64> {
+        self.members().iter().find(|(name, _)| *name == member).map(|(_, value)| *value)
+    }
+
+    /// All that is kept, in the order of the record.
+    pub fn members(&self) -> &[(&'static str, u64)] {
+        self.arguments.members()
+    }
+}
+
+/// `DxgkDdiPreemptCommand(PreemptionFenceId 0x125, NodeOrdinal 0x0, …)`.
+impl fmt::Display for DdiCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)?;
+        for (at, (name, value)) in self.members().iter().enumerate() {
+            write!(f, "{}{name} {value:#x}", if at == 0 { "(" } else { ", " })?;
+        }
+        if self.members().is_empty() { Ok(()) } else { f.write_str(")") }
+    }
+}
+
+impl fmt::Debug for DdiCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a handle that is passed by itself is called.
+const HANDLE_NAME: &str = "handle";
+
+/// A number of a record.
+trait Word {
+    fn word(self) -> u64;
+}
+
+impl Word for u32 {
+    fn word(self) -> u64 {
+        self.into()
+    }
+}
+
+impl Word for u64 {
+    fn word(self) -> u64 {
+        self
+    }
+}
+
+impl Word for i32 {
+    fn word(self) -> u64 {
+        self.cast_unsigned().into()
+    }
+}
+
+impl Word for HANDLE {
+    fn word(self) -> u64 {
+        self.addr() as u64
+    }
+}
+
+/// A record of which members are kept.
+pub(crate) trait Record: Plain {
+    fn kept(&self) -> Arguments;
+}
+
+macro_rules! records {
+    ($($record:ident { $($member:ident $(.$part:tt)?),* })*) => {
+        $(impl Record for $record {
+            fn kept(&self) -> Arguments {
+                Arguments::of(&[$((stringify!($member), Word::word(self.$member$(.$part)?))),*])
+            }
+        })*
+    };
+}
+
+records! {
+    DXGKARG_SUBMITCOMMANDVIRTUAL { hContext, SubmissionFenceId, NodeOrdinal, EngineOrdinal, DmaBufferSize, Flags.Value }
+    DXGKARG_SUBMITCOMMANDTOHWQUEUE { hHwQueue, HwQueueProgressFenceId, DmaBufferSize, Flags.Value }
+    DXGKARG_PREEMPTCOMMAND { PreemptionFenceId, NodeOrdinal, EngineOrdinal, Flags.Value }
+    DXGKARG_CANCELCOMMAND { hContext, DmaBufferSize }
+    DXGKARG_QUERYDEPENDENTENGINEGROUP { NodeOrdinal, EngineOrdinal }
+    DXGKARG_QUERYENGINESTATUS { NodeOrdinal, EngineOrdinal }
+    DXGKARG_RESETENGINE { NodeOrdinal, EngineOrdinal }
+    DXGKARG_RESETHWENGINE { NodeOrdinal, EngineOrdinal }
+    DXGKARG_RESUMEHWENGINE { NodeOrdinal, EngineOrdinal }
+    DXGKARG_SUSPENDCONTEXT { hContext, contextSuspendFence }
+    DXGKARG_RESUMECONTEXT { hContext }
+    DXGKARG_SETROOTPAGETABLE { hContext, NumEntries }
+    DXGKARG_NOTIFYWORKSUBMISSION { hHwQueue, Flags.Value }
+    DXGKARG_CREATEDOORBELL { hHwQueue, hDoorbell, hRingBuffer, hRingBufferControl, Flags.Value }
+    DXGKARG_CONNECTDOORBELL { hDoorbell, Flags.Value }
+    DXGKARG_DISCONNECTDOORBELL { hDoorbell, Flags.Value }
+    DXGKARG_DESTROYDOORBELL { hDoorbell }
+    DXGKARG_SIGNALMONITOREDFENCE { KernelSubmissionType.0, MonitoredFenceGpuVa, MonitoredFenceValue, hHwQueue }
+}
+
+impl Record for DXGKARG_SUBMITCOMMAND {
+    fn kept(&self) -> Arguments {
+        Arguments::of(&[
+            ("hContext", self.hContext().word()),
+            ("SubmissionFenceId", self.SubmissionFenceId.word()),
+            ("NodeOrdinal", self.NodeOrdinal.word()),
+            ("EngineOrdinal", self.EngineOrdinal.word()),
+            ("DmaBufferSize", self.DmaBufferSize.word()),
+            ("Flags", self.Flags.Value.word()),
+        ])
+    }
+}
+
+/// Number of fences and flags, and the first fence and its value.
+fn first_of(count: u32, flags: u32, fences: *mut HANDLE, values: *mut u64) -> Arguments {
+    let mut kept = Arguments::of(&[("NumFences", count.word()), ("Flags", flags.word())]);
+    if count != 0 {
+        let fence = crate::port::raw::read(fences.cast::<u64>()).map(|fence| ("NativeFenceArray", fence));
+        let value = crate::port::raw::read(values).map(|value| ("UpdatedValueArray", value));
+        fence.into_iter().chain(value).for_each(|member| kept.push(member));
+    }
+    kept
+}
+
+impl Record for DXGKARG_UPDATEMONITOREDVALUES {
+    fn kept(&self) -> Arguments {
+        first_of(self.NumFences, self.Flags.Value, self.NativeFenceArray, self.UpdatedValueArray)
+    }
+}
+
+impl Record for DXGKARG_UPDATECURRENTVALUESFROMCPU {
+    fn kept(&self) -> Arguments {
+        first_of(self.NumFences, self.Flags.Value, self.NativeFenceArray, self.UpdatedValueArray)
+    }
+}
+
+/// An argument of a call. `(&Argument(…)).kept()` is what is kept of it: the method is there for some kinds, and for
+/// any other one [`NotKept`] has it.
+pub(crate) struct Argument<T>(pub(crate) T);
+
+/// An argument of which nothing is kept.
+pub(crate) trait NotKept {
+    /// Nothing.
+    fn kept(&self) -> Arguments {
+        Arguments::default()
+    }
+}
+
+impl<T> NotKept for &Argument<T> {}
+
+impl<T: Record> Argument<*const T> {
+    /// What is kept of a record.
+    pub(crate) fn kept(&self) -> Arguments {
+        crate::port::raw::read(self.0).map(|record| record.kept()).unwrap_or_default()
+    }
+}
+
+impl<T: Record> Argument<*mut T> {
+    /// As above.
+    pub(crate) fn kept(&self) -> Arguments {
+        Argument(self.0.cast_const()).kept()
+    }
+}
+
+impl Argument<HANDLE> {
+    /// The handle.
+    pub(crate) fn kept(&self) -> Arguments {
+        Arguments::of(&[(HANDLE_NAME, self.0.word())])
+    }
+}
+
+impl Argument<DEVICE_POWER_STATE> {
+    /// Its number.
+    pub(crate) fn kept(&self) -> Arguments {
+        Arguments::of(&[("DevicePowerState", self.0.0.word())])
+    }
+}
+
+impl Argument<POWER_ACTION> {
+    /// Its number.
+    pub(crate) fn kept(&self) -> Arguments {
+        Arguments::of(&[("ActionType", self.0.0.word())])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_says_its_handles_places_fences_and_flags() {
+        let mut record = DXGKARG_PREEMPTCOMMAND::zeroed();
+        (record.PreemptionFenceId, record.NodeOrdinal) = (0x125, 2);
+        let context: HANDLE = core::ptr::without_provenance_mut(0x77);
+        let all = [(&Argument(context)).kept(), (&Argument(&raw const record)).kept()];
+        let call = DdiCall { name: "DxgkDdiPreemptCommand", arguments: Arguments::together(&all, 0x77) };
+        assert_eq!(
+            call.to_string(),
+            "DxgkDdiPreemptCommand(PreemptionFenceId 0x125, NodeOrdinal 0x2, EngineOrdinal 0x0, Flags 0x0)"
+        );
+        assert_eq!((call.get("NodeOrdinal"), call.get("handle"), call.get("hContext")), (Some(2), None, None));
+    }
+
+    #[test]
+    fn a_handle_by_itself_is_kept_and_a_plain_number_is_not() {
+        let handle: HANDLE = core::ptr::without_provenance_mut(0x88);
+        let all = [(&Argument(handle)).kept(), (&Argument(5_u32)).kept()];
+        let call = DdiCall { name: "DxgkDdiDestroyHwQueue", arguments: Arguments::together(&all, 0x77) };
+        assert_eq!(call.to_string(), "DxgkDdiDestroyHwQueue(handle 0x88)");
+    }
+
+    #[test]
+    fn of_an_update_the_first_fence_is_kept() {
+        let (mut fences, mut values) = ([core::ptr::without_provenance_mut(0x99)], [7]);
+        let mut record = DXGKARG_UPDATEMONITOREDVALUES::zeroed();
+        (record.NativeFenceArray, record.UpdatedValueArray) = (fences.as_mut_ptr(), values.as_mut_ptr());
+        assert_eq!(record.kept().members(), [("NumFences", 0), ("Flags", 0)]);
+        record.NumFences = 1;
+        let kept = record.kept();
+        assert_eq!(kept.members()[2..], [("NativeFenceArray", 0x99), ("UpdatedValueArray", 7)]);
+    }
+}
