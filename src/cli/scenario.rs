@@ -155,6 +155,7 @@ impl Arguments {
 
     /// Checks the arguments. Returns whether the image files run.
     pub fn check(&self) -> Result<bool> {
+        check_json(self.json.as_ref())?;
         if self.name.is_none() && !self.list {
             bail!("say what to play: an id (NF-01), a group, or all\n{}", groups());
         }
