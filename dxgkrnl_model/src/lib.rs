@@ -36,15 +36,16 @@
 //! | `recovery` | the round of the worker, the watch for timeouts, resets, D3 and F1, memory that loses its content |
 //! | `entry` | [`thunks`], the driver's callbacks, the life of an [`Adapter`](adapter::Adapter), [`initiative`] (what the OS does unasked), the [`report`] |
 //!
-//! Where a lower layer has something done by one above it, that one has entered it before: `Worker::escalate` (an engine
-//! is to be reset, or to go to F1), `on_overdue` (suspensions), `on_retire` (contexts of packets), `on_end` (of a
-//! process), and `Hooks` of VidMm (paging buffers go to the paging node, contexts follow a new root, locks follow an
+//! Where a lower layer has something done by one above it, that one has entered it before: `Worker::escalate` (an
+//! engine is to be reset, or to go to F1), `on_overdue` (suspensions), `on_retire` (contexts of packets), `on_end` (of
+//! a process), and `Hooks` of VidMm (paging buffers go to the paging node, contexts follow a new root, locks follow an
 //! allocation). What a layer keeps of an adapter lies with it as an *extension*, which is found by its type:
 //! `VidSch::of(adapter)`.
 //!
 //! # The life of a submission
 //!
-//! 1. A thunk (`entry/thunks`) finds the process of its thread, looks the handles up, and captures what user mode passed.
+//! 1. A thunk (`entry/thunks`) finds the process of its thread, looks the handles up, and captures what user mode
+//!    passed.
 //! 2. The context's or queue's list of commands takes it (`objects/command.rs`): waits, signals and submissions in
 //!    order.
 //! 3. The worker's round (`recovery.rs`, `round`) carries out what may go on: waits whose fence has its value, signals,
@@ -62,8 +63,8 @@
 //! 3. `DxgkCbNotifyInterrupt` is copied, judged (`classify.rs`), and appended to the list of its node; nothing follows
 //!    from it yet.
 //! 4. `DxgkCbQueueDpc` brings `DxgkDdiDpcRoutine`, and `DxgkCbNotifyDpc` inside it works the lists off
-//!    (`sched/vidsch/dpc.rs`): packets end, waits for fences end, suspensions are acknowledged. What needs PASSIVE_LEVEL
-//!    is a job of the worker.
+//!    (`sched/vidsch/dpc.rs`): packets end, waits for fences end, suspensions are acknowledged. What needs
+//!    PASSIVE_LEVEL is a job of the worker.
 //!
 //! # Locks and threads
 //!
@@ -74,10 +75,9 @@
 //!
 //! # What is not modelled
 //!
-//! Display, VidPn and presentation; drivers without GPU virtual addresses beyond their start; the physical adapters of a
-//! chain beyond their nodes; Direct3D; protected sessions; virtual functions; and all that
-//! [`nt_model`] leaves out. A thunk that is missing answers STATUS_NOT_SUPPORTED and is
-//! counted.
+//! Display, VidPn and presentation; drivers without GPU virtual addresses beyond their start; the physical adapters of
+//! a chain beyond their nodes; Direct3D; protected sessions; virtual functions; and all that [`nt_model`] leaves out. A
+//! thunk that is missing answers STATUS_NOT_SUPPORTED and is counted.
 
 // Objects name each other in rings, and each is looked through once more before it is known to be `Send`.
 #![recursion_limit = "256"]

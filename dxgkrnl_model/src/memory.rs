@@ -111,7 +111,7 @@ impl VidMm {
     }
 
     fn new() -> Self {
-        Self { manager: Lock::new(Rank::Log, None), system_context: AtomicUsize::new(0) }
+        Self { manager: Lock::new(Rank::Leaf, None), system_context: AtomicUsize::new(0) }
     }
 
     /// The manager of a started adapter.
@@ -137,21 +137,21 @@ impl VidMm {
             pager: Pager::new(
                 adapter.personality().faults.paging_buffer_size.unwrap_or(caps.paging_buffer_size) as usize
             ),
-            segments: Lock::new(Rank::Log, caps.segments.iter().map(|segment| SegmentSpace::new(*segment)).collect()),
-            system: Lock::new(Rank::Log, None),
+            segments: Lock::new(Rank::Leaf, caps.segments.iter().map(|segment| SegmentSpace::new(*segment)).collect()),
+            system: Lock::new(Rank::Leaf, None),
             spaces: Lock::new(Rank::Registry, Vec::new()),
             hooks: OnceLock::new(),
             segment_maps: Lock::new(Rank::Registry, BTreeMap::new()),
-            jobs: Lock::new(Rank::Log, VecDeque::new()),
+            jobs: Lock::new(Rank::Leaf, VecDeque::new()),
             changed: Signal::new(),
             stopping: AtomicBool::new(false),
             running: AtomicBool::new(false),
             tables_are_lost: AtomicBool::new(false),
-            thread: Lock::new(Rank::Log, None),
-            dummy: Lock::new(Rank::Log, None),
-            stranger: Lock::new(Rank::Log, None),
+            thread: Lock::new(Rank::Leaf, None),
+            dummy: Lock::new(Rank::Leaf, None),
+            stranger: Lock::new(Rank::Leaf, None),
             gone_process: AtomicUsize::new(0),
-            value_pages: Lock::new(Rank::Log, BTreeSet::new()),
+            value_pages: Lock::new(Rank::Leaf, BTreeSet::new()),
             fence_segments: FenceSegments::ask(adapter, caps),
         });
         *self.manager.lock() = Some(manager.clone());
@@ -296,7 +296,7 @@ impl Manager {
         adapter: &Arc<Miniport>,
         f: impl FnOnce(&Arc<Miniport>, &Arc<Manager>) -> R + Send + 'static,
     ) -> Option<R> {
-        let slot = Arc::new((Lock::new(Rank::Log, None), Signal::new()));
+        let slot = Arc::new((Lock::new(Rank::Leaf, None), Signal::new()));
         let answer = slot.clone();
         self.post(
             adapter,

@@ -113,14 +113,14 @@ impl Watch {
     fn new() -> Self {
         Self {
             alone: Alone::new(),
-            probes: Lock::new(Rank::Log, Vec::new()),
-            invalidated: Lock::new(Rank::Log, Vec::new()),
-            packets: Lock::new(Rank::Log, Vec::new()),
-            resets: Lock::new(Rank::Log, Vec::new()),
+            probes: Lock::new(Rank::Leaf, Vec::new()),
+            invalidated: Lock::new(Rank::Leaf, Vec::new()),
+            packets: Lock::new(Rank::Leaf, Vec::new()),
+            resets: Lock::new(Rank::Leaf, Vec::new()),
             journal: journal::Journal::new(),
-            lost: Lock::new(Rank::Log, Vec::new()),
+            lost: Lock::new(Rank::Leaf, Vec::new()),
             last_audit: AtomicU64::new(0),
-            debug_info: Lock::new(Rank::Log, Vec::new()),
+            debug_info: Lock::new(Rank::Leaf, Vec::new()),
         }
     }
 

@@ -3,8 +3,8 @@
 //! Source: article system-paging-process.
 //!
 //! Chosen: the order is process, device, page tables (all that cover 1 GB, by the CPU), paging buffers, context, root
-//! table of the context. A display adapter without GPU virtual addresses has process (where the driver knows processes),
-//! device and context alone.
+//! table of the context. A display adapter without GPU virtual addresses has process (where the driver knows
+//! processes), device and context alone.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ struct SystemProcess {
 
 impl Default for SystemProcess {
     fn default() -> Self {
-        Self { process: Lock::new(Rank::Log, None), idle: Lock::new(Rank::Log, None) }
+        Self { process: Lock::new(Rank::Leaf, None), idle: Lock::new(Rank::Leaf, None) }
     }
 }
 

@@ -35,7 +35,7 @@ impl Slab {
             kernel.free_pages(&object);
             return None;
         };
-        let free = Lock::new(Rank::Log, (0..pages).rev().collect());
+        let free = Lock::new(Rank::Leaf, (0..pages).rev().collect());
         Some(Arc::new(Self { kernel: kernel.clone(), object, address, free }))
     }
 }

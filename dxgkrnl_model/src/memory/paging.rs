@@ -313,7 +313,7 @@ pub(crate) struct Pager {
 impl Pager {
     /// Without buffers; `size` bytes each.
     pub(crate) fn new(size: usize) -> Self {
-        Self { size: size.max(16), free: Lock::new(Rank::Log, Vec::new()), spare: Lock::new(Rank::Log, None) }
+        Self { size: size.max(16), free: Lock::new(Rank::Leaf, Vec::new()), spare: Lock::new(Rank::Leaf, None) }
     }
 
     /// Pages of a buffer that the GPU sees.

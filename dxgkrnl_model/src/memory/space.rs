@@ -76,7 +76,7 @@ impl AddressSpace {
         Self {
             ranges: Lock::new(Rank::Va, Ranges::new(bits)),
             tables: Lock::new(Rank::Segment, tables),
-            noted: Lock::new(Rank::Log, BTreeMap::new()),
+            noted: Lock::new(Rank::Leaf, BTreeMap::new()),
             owner,
             process: AtomicUsize::new(0),
             creating: std::sync::atomic::AtomicBool::new(false),

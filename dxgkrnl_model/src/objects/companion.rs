@@ -69,7 +69,7 @@ impl Privileged {
         let size = adapter.personality().faults.paging_buffer_size.unwrap_or(manager.caps.paging_buffer_size);
         let this = Arc::new(Self {
             space: AddressSpace::new(&manager.caps, adapter.personality().pte_address, Owner::Companions),
-            shown: Lock::new(Rank::Log, BTreeMap::new()),
+            shown: Lock::new(Rank::Leaf, BTreeMap::new()),
             pager: Pager::new(size as usize),
             companions: Lock::new(Rank::Registry, BTreeMap::new()),
         });

@@ -155,7 +155,7 @@ impl Context {
             companion_node: made.companion_node,
             has_segment: made.has_segment,
             is_companion,
-            priority: Lock::new(Rank::Log, Priority::default()),
+            priority: Lock::new(Rank::Leaf, Priority::default()),
             commands: Commands::new(),
         });
         context.handle.bind(&context);

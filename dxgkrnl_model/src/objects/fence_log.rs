@@ -11,8 +11,8 @@
 //! | `reading.rs` | what is new in it, what was lost |
 //! | `collecting.rs` | whose logs are read when, who wakes |
 //!
-//! A buffer has 4 KiB. While fences are traced ([`crate::entry::os::Os::set_fence_tracing`]) it is larger, and one that was
-//! overrun is replaced by one that is larger still; what was overwritten before it was read is marked in the trace
+//! A buffer has 4 KiB. While fences are traced ([`crate::entry::os::Os::set_fence_tracing`]) it is larger, and one that
+//! was overrun is replaced by one that is larger still; what was overwritten before it was read is marked in the trace
 //! ([`LogLoss`](crate::entry::report::LogLoss)).
 //!
 //! Source: article native-gpu-fence-objects, native fence log buffer design; DDI page DxgkDdiSetNativeFenceLogBuffer.
@@ -175,7 +175,8 @@ impl FenceLog {
     }
 
     /// Takes both logs of a queue away from the driver and judges what they hold, where
-    /// [`log_replacement`](crate::port::personality::Personality::log_replacement) has that done before new ones are made.
+    /// [`log_replacement`](crate::port::personality::Personality::log_replacement) has that done before new ones are
+    /// made.
     fn take_away(&self, queue: &Arc<HwQueue>) -> Result<(), NTSTATUS> {
         let address = match queue.adapter().personality().log_replacement {
             LogReplacement::NewFirst => return Ok(()),

@@ -117,7 +117,7 @@ impl HwContext {
             suspension: Lock::new(Rank::Node, Suspension::new()),
             changed: Signal::new(),
             queues: Lock::new(Rank::Registry, Vec::new()),
-            priority: Lock::new(Rank::Log, Priority::default()),
+            priority: Lock::new(Rank::Leaf, Priority::default()),
             changing: Gate::new(),
             users: Naming::new(),
             commands: Commands::new(),

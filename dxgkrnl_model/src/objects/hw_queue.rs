@@ -288,7 +288,7 @@ impl HwQueue {
             told: AtomicU64::new(0),
             commands: Commands::new(),
             flights: Lock::new(Rank::Object, Vec::new()),
-            watch: Lock::new(Rank::Log, QueueWatch::default()),
+            watch: Lock::new(Rank::Leaf, QueueWatch::default()),
             given_up: AtomicBool::new(false),
             is_untold: AtomicBool::new(false),
             process: Arc::downgrade(process),

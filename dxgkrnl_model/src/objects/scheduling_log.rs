@@ -1,8 +1,8 @@
 //! Scheduling logs: a buffer for each node that schedules in hardware, written by the GPU, read here.
 //!
 //! An entry says that a context became idle, ready or running. A log is given to the driver when the adapter has
-//! started, and stays until it is replaced ([`crate::entry::os::Os::recreate_scheduling_logs`]) or the adapter is stopped. It
-//! lies in system memory, and in the address space of the paging process.
+//! started, and stays until it is replaced ([`crate::entry::os::Os::recreate_scheduling_logs`]) or the adapter is
+//! stopped. It lies in system memory, and in the address space of the paging process.
 //!
 //! | file | holds |
 //! |---|---|
@@ -151,7 +151,7 @@ impl SchedulingLogSet {
         let log = |node: u32| {
             Arc::new(NodeLog {
                 node,
-                state: Lock::new(Rank::Log, State::default()),
+                state: Lock::new(Rank::Leaf, State::default()),
                 making: AtomicU32::new(0),
                 changed: Signal::new(),
             })
@@ -419,7 +419,7 @@ mod tests {
         let state = State { reached_before: 3, ..State::default() };
         Arc::new(NodeLog {
             node,
-            state: Lock::new(Rank::Log, state),
+            state: Lock::new(Rank::Leaf, state),
             making: AtomicU32::new(0),
             changed: Signal::new(),
         })

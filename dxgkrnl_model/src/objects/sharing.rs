@@ -24,7 +24,7 @@ use std::sync::{Arc, Weak};
 use wddm_abi::{NTSTATUS, ntstatus};
 
 use crate::objects::fence::monitored::FenceState;
-use crate::objects::fence::native::Held;
+use crate::objects::fence::native::KeptFence;
 use crate::objects::open_allocation::KeptResource;
 use crate::port::shared::Shared;
 use crate::port::sync::{Lock, Rank};
@@ -40,7 +40,7 @@ pub(crate) struct SharedObject {
 #[derive(Debug)]
 pub(crate) enum Body {
     Resource(KeptResource),
-    Native(Held),
+    Native(KeptFence),
     Monitored(Arc<FenceState>),
 }
 

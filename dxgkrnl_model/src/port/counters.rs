@@ -107,7 +107,7 @@ impl Counters {
             completion_scans: AtomicU64::new(0),
             completion_releases: AtomicU64::new(0),
             hot: AtomicU64::new(0),
-            tables: Lock::new(Rank::Log, Tables::default()),
+            tables: Lock::new(Rank::Leaf, Tables::default()),
         }
     }
 

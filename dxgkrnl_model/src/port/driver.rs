@@ -308,9 +308,9 @@ pub(crate) fn load(shared: &Arc<Shared>, driver: &Driver) -> Result<Arc<LoadedDr
 fn new_driver(shared: &Arc<Shared>, name: &str, object: usize, image: Option<Arc<Image>>) -> Arc<LoadedDriver> {
     let driver = Arc::new(LoadedDriver {
         name: name.to_owned(),
-        body: Lock::new(Rank::Log, None),
+        body: Lock::new(Rank::Leaf, None),
         object: std::sync::atomic::AtomicUsize::new(object),
-        table: Lock::new(Rank::Log, None),
+        table: Lock::new(Rank::Leaf, None),
         fixed: std::sync::OnceLock::new(),
         initialized: AtomicBool::new(false),
         display_only: AtomicBool::new(false),

@@ -67,7 +67,7 @@ impl Edu {
             liveness: AtomicU32::new(0),
             factorial: AtomicU32::new(0),
             status: AtomicU32::new(0),
-            interrupt: Lock::new(Rank::Log, 0),
+            interrupt: Lock::new(Rank::Leaf, 0),
             begun: AtomicU64::new(0),
             raised: AtomicU64::new(0),
             resets: AtomicU64::new(0),

@@ -146,12 +146,12 @@ impl Miniport {
             shared: shared.clone(),
             driver: driver.clone(),
             config,
-            handle: Lock::new(Rank::Log, None),
+            handle: Lock::new(Rank::Leaf, None),
             context: AtomicUsize::new(0),
             luid: AtomicU64::new(0),
             state: AtomicU8::new(AdapterState::Absent as u8),
             engines: AtomicU32::new(1),
-            caps: Lock::new(Rank::Log, None),
+            caps: Lock::new(Rank::Leaf, None),
             device,
             object,
             watchdog: Watchdog::new(),
@@ -159,9 +159,9 @@ impl Miniport {
             admission: Gate::new(),
             scheduler_class: Gate::new(),
             memory_class: Gate::new(),
-            affinities: Lock::new(Rank::Log, std::collections::BTreeSet::new()),
-            transcript: Lock::new(Rank::Log, Vec::new()),
-            calls: Lock::new(Rank::Log, Calls::default()),
+            affinities: Lock::new(Rank::Leaf, std::collections::BTreeSet::new()),
+            transcript: Lock::new(Rank::Leaf, Vec::new()),
+            calls: Lock::new(Rank::Leaf, Calls::default()),
         })
     }
 

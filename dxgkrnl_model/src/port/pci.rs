@@ -144,9 +144,9 @@ impl Device {
             bar0,
             edu,
             memory,
-            range: Lock::new(Rank::Log, range),
+            range: Lock::new(Rank::Leaf, range),
             line,
-            connection: Lock::new(Rank::Log, None),
+            connection: Lock::new(Rank::Leaf, None),
             resources,
         }
     }

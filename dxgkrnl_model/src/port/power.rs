@@ -104,7 +104,7 @@ impl Power {
 
     fn new() -> Self {
         Self {
-            components: Lock::new(Rank::Log, Vec::new()),
+            components: Lock::new(Rank::Leaf, Vec::new()),
             serial: Gate::new(),
             changed: Signal::new(),
             transitions: AtomicU32::new(0),

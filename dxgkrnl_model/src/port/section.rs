@@ -37,7 +37,7 @@ struct TheDpc(Lock<Option<Arc<Dpc>>>);
 
 impl Default for TheDpc {
     fn default() -> Self {
-        Self(Lock::new(Rank::Log, None))
+        Self(Lock::new(Rank::Leaf, None))
     }
 }
 

@@ -19,8 +19,8 @@
 //! | `Fence` | fence values, waiters | `Object`, `Segment` |
 //! | `Node` | a node's queues, suspension, watch | `Fence` |
 //! | `Interrupt` | notifications between interrupt and DPC | `Node` |
-//! | `Registry` | kernel handles | any of the above |
-//! | `Log` | counters, records for the report | any of the above |
+//! | `Registry` | lists of objects, kernel handles | any of the above |
+//! | `Leaf` | whatever is looked at and let go at once: counters, lists, records; under it no lock is taken | any of the above |
 //!
 //! Two locks of one rank are never held together.
 
@@ -47,7 +47,7 @@ pub enum Rank {
     Node,
     Interrupt,
     Registry,
-    Log,
+    Leaf,
 }
 
 thread_local! {
@@ -153,7 +153,7 @@ impl Default for Signal {
 impl Signal {
     /// A signal that nobody waits for.
     pub const fn new() -> Self {
-        Self { waiters: Lock::new(Rank::Log, Vec::new()) }
+        Self { waiters: Lock::new(Rank::Leaf, Vec::new()) }
     }
 
     /// Lets everybody who waits look again.
@@ -224,7 +224,7 @@ impl Gate {
     /// A gate with nobody inside.
     pub const fn new() -> Self {
         let state = GateState { shared: 0, exclusive: false, wanted: 0 };
-        Self { state: Lock::new(Rank::Log, state), changed: Signal::new() }
+        Self { state: Lock::new(Rank::Leaf, state), changed: Signal::new() }
     }
 
     /// Waits until nobody is inside exclusively.
@@ -336,7 +336,7 @@ pub(crate) struct Named<'a> {
 impl Naming {
     /// An object that may be named.
     pub(crate) const fn new() -> Self {
-        Self { state: Lock::new(Rank::Log, NamingState { calls: 0, closed: false }), changed: Signal::new() }
+        Self { state: Lock::new(Rank::Leaf, NamingState { calls: 0, closed: false }), changed: Signal::new() }
     }
 
     /// Returns leave to name the object. `None`: its destruction has begun.

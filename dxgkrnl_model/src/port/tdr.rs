@@ -47,8 +47,8 @@ impl Default for Tdr {
         Self {
             enabled: AtomicBool::new(true),
             unlimited: AtomicBool::new(false),
-            nodes: Lock::new(Rank::Log, Vec::new()),
-            over: Lock::new(Rank::Log, Vec::new()),
+            nodes: Lock::new(Rank::Leaf, Vec::new()),
+            over: Lock::new(Rank::Leaf, Vec::new()),
             adapter_over: AtomicU64::new(0),
             paging_lost: AtomicBool::new(false),
             engine_resets: AtomicU64::new(0),

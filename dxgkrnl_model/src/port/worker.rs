@@ -45,12 +45,12 @@ pub(crate) struct Worker {
 impl Default for Worker {
     fn default() -> Self {
         Self {
-            jobs: Lock::new(Rank::Log, VecDeque::new()),
+            jobs: Lock::new(Rank::Leaf, VecDeque::new()),
             changed: Signal::new(),
             kicked: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            thread: Lock::new(Rank::Log, None),
-            escalate: Lock::new(Rank::Log, None),
+            thread: Lock::new(Rank::Leaf, None),
+            escalate: Lock::new(Rank::Leaf, None),
         }
     }
 }

@@ -33,7 +33,7 @@ struct Idles(Lock<Vec<Idle>>);
 
 impl Default for Idles {
     fn default() -> Self {
-        Self(Lock::new(Rank::Log, Vec::new()))
+        Self(Lock::new(Rank::Leaf, Vec::new()))
     }
 }
 

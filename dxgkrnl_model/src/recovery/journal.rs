@@ -26,7 +26,7 @@ struct Kept {
 
 impl Journal {
     pub(super) fn new() -> Self {
-        Self { list: Lock::new(Rank::Log, Kept::default()) }
+        Self { list: Lock::new(Rank::Leaf, Kept::default()) }
     }
 
     /// What was recovered, in order.

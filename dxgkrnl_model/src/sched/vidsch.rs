@@ -82,7 +82,7 @@ impl VidSch {
         Self {
             nodes: Lock::new(Rank::Registry, Vec::new()),
             system: Lock::new(Rank::Registry, None),
-            paging: Lock::new(Rank::Log, VecDeque::new()),
+            paging: Lock::new(Rank::Leaf, VecDeque::new()),
             paging_number: AtomicU64::new(0),
             turn: AtomicUsize::new(0),
             system_lost: AtomicBool::new(false),
@@ -99,8 +99,8 @@ impl VidSch {
                 place: info.place,
                 is_hardware_scheduled: info.is_hardware_scheduled(),
                 packet: PacketNode::new(ordinal, info.place, submitted),
-                cadence: Lock::new(Rank::Log, cadence::Cadence::new(seed, ordinal)),
-                usage: Lock::new(Rank::Log, PacketUse::default()),
+                cadence: Lock::new(Rank::Leaf, cadence::Cadence::new(seed, ordinal)),
+                usage: Lock::new(Rank::Leaf, PacketUse::default()),
             })
         };
         *self.nodes.lock() = (0..).zip(&caps.nodes).map(node).collect();

@@ -419,7 +419,7 @@ impl Miniport {
             return;
         }
         // On the scheduler's worker, as every other submission: ids reach the driver in their order.
-        let slot = Arc::new((Lock::new(Rank::Log, None), Signal::new()));
+        let slot = Arc::new((Lock::new(Rank::Leaf, None), Signal::new()));
         let answer = slot.clone();
         let work = move |adapter: &Arc<Self>| {
             let submitted = node.packet.submit_physical(adapter, &context);

@@ -80,7 +80,7 @@ pub(crate) fn device_info(adapter: &Miniport) -> DXGK_DEVICE_INFO {
 
 impl Default for DriverMemory {
     fn default() -> Self {
-        Self { state: Lock::new(Rank::Log, State::default()), interface_references: AtomicI64::new(0) }
+        Self { state: Lock::new(Rank::Leaf, State::default()), interface_references: AtomicI64::new(0) }
     }
 }
 

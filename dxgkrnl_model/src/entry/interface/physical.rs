@@ -74,7 +74,7 @@ fn create(adapter: &Miniport, arguments: &DXGKARGCB_CREATE_PHYSICAL_MEMORY_OBJEC
     let cache = cache_type(arguments.CacheType.0)?;
     let bytes = arguments.Size;
     let object =
-        |backing, frames| PhysicalObject { backing, bytes, cache, frames, adls: Lock::new(Rank::Log, Vec::new()) };
+        |backing, frames| PhysicalObject { backing, bytes, cache, frames, adls: Lock::new(Rank::Leaf, Vec::new()) };
     match arguments.Type {
         DXGK_PHYSICAL_MEMORY_TYPE::DXGK_PHYSICAL_MEMORY_TYPE_CONTIGUOUS_MEMORY => {
             let limits = arguments.ContiguousMemory();

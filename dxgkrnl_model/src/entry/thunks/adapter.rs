@@ -182,8 +182,8 @@ thunks! {
 /// Source: DDI pages D3DKMT_ESCAPE (disabled unless TdrTestMode is 1), D3DKMT_TDRDBGCTRLTYPE, D3DKMT_TDRDBGCTRL_ESCAPE,
 /// DXGK_TDR_TYPE (zero data forces one, too). Chosen: without TdrTestMode the status is STATUS_NOT_SUPPORTED; what
 /// simulates timeouts of displays is refused for an adapter without any; breaks into a debugger that is not there
-/// change nothing; a process that was not made one that may ([`Process::trust`](crate::objects::process::Process::trust)) is
-/// refused.
+/// change nothing; a process that was not made one that may
+/// ([`Process::trust`](crate::objects::process::Process::trust)) is refused.
 fn control_recovery(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
     use D3DKMT_TDRDBGCTRLTYPE as Control;
     if !call.process.is_trusted() {

@@ -15,7 +15,7 @@ use super::{Call, DONE, INVALID, Outcome, capture, thunks};
 use crate::memory::allocation::{self, Resource};
 use crate::objects::device::Device;
 use crate::objects::fence::monitored::{Behaviour, FenceState, MonitoredFence, are_for_monitored};
-use crate::objects::fence::native::{Held, LocalFence};
+use crate::objects::fence::native::{KeptFence, LocalFence};
 use crate::objects::open_allocation::KeptResource;
 use crate::objects::process::UserObject;
 use crate::objects::sharing::Names;
@@ -251,7 +251,7 @@ fn share(call: &Call, wanted: &Wanted) -> Outcome {
     // Source: Wine's tests of D3DKMT, which run on Windows: what was not made to be shared cannot be.
     let resource = call.process.resource(handle).filter(|resource| resource.resource().shared);
     let (body, access) = match (native, monitored, resource) {
-        (Some(fence), ..) => (Body::Native(Held::new(&fence).ok_or(INVALID)?), access & fence.access()),
+        (Some(fence), ..) => (Body::Native(KeptFence::new(&fence).ok_or(INVALID)?), access & fence.access()),
         (_, Some(fence), _) => (Body::Monitored(fence.state().clone()), access & fence.access()),
         (_, _, Some(resource)) => (Body::Resource(KeptResource::new(resource.resource())), access),
         _ => return Err(INVALID),

@@ -9,9 +9,9 @@
 //! All adapters that know a cross-adapter fence share the page of its current value; each has a page of its own for the
 //! monitored one. Intra-GPU fences are shown to the GPU only and packed apart from others.
 //!
-//! What may be in local memory, if the OS supports it and the driver has named segments ([`crate::memory::fence::segments`]): both
-//! values of an intra-GPU fence, the monitored one of others. Fences that can be shared are in system memory always,
-//! and so are fences for which the segments have no room.
+//! What may be in local memory, if the OS supports it and the driver has named segments
+//! ([`crate::memory::fence::segments`]): both values of an intra-GPU fence, the monitored one of others. Fences that
+//! can be shared are in system memory always, and so are fences for which the segments have no room.
 //!
 //! | file | holds |
 //! |---|---|
@@ -129,8 +129,8 @@ impl FencePages {
             system = mapped.ok_or(ntstatus::STATUS_SYSTEM_SHUTDOWN)?.map_err(status_of)?;
         }
         let slots = nt_model::PAGE_SIZE / stride;
-        let free = Lock::new(Rank::Log, (0..slots).rev().map(|slot| slot * stride).collect());
-        let retired = Lock::new(Rank::Log, VecDeque::new());
+        let free = Lock::new(Rank::Leaf, (0..slots).rev().map(|slot| slot * stride).collect());
+        let retired = Lock::new(Rank::Leaf, VecDeque::new());
         Ok(Arc::new(Self { current, monitored, kind, system, stride, free, retired }))
     }
 

@@ -49,7 +49,7 @@ impl Windows {
 
     fn new() -> Self {
         let state = State { base: 0, next: 0, open: [false; COUNT], patterned: false, used: [false; COUNT] };
-        Self { state: Lock::new(Rank::Log, state) }
+        Self { state: Lock::new(Rank::Leaf, state) }
     }
 
     /// Shows `page` for one call; its address. `None`: the host has no address space, or all windows are open.

@@ -2,7 +2,7 @@
 //!
 //! The current value may be where two adapters see it; the monitored value belongs to an adapter. So a [`NativeFence`]
 //! holds value and waiters, [`FenceOnAdapter`] what one driver knows, [`LocalFence`] what one device has. An NT handle
-//! holds the fence on the adapter of the device that shared it ([`Held`]). A driver is told to destroy its part when
+//! holds the fence on the adapter of the device that shared it ([`KeptFence`]). A driver is told to destroy its part when
 //! the last device of its adapter has closed it and no NT handle holds it there; the fence ends with its last part.
 //!
 //! A cross-adapter fence of an adapter without native fences is a monitored one there, a [`FenceState`] with the same
@@ -12,7 +12,7 @@
 //! |---|---|
 //! | `native.rs` | the fence: value, waiters, its parts |
 //! | `part.rs` | [`FenceOnAdapter`] |
-//! | `local.rs` | [`LocalFence`], [`Held`] |
+//! | `local.rs` | [`LocalFence`], [`KeptFence`] |
 //! | `cross.rs` | further adapters, and the twin |
 
 mod cross;
@@ -35,7 +35,7 @@ use crate::port::personality::Personality;
 use crate::port::rules::fence::{NF_DESTROY, NF_HANDLE, NF_WRITE_AFTER};
 use crate::port::sync::{Gate, Lock, Rank, Signal};
 
-pub(crate) use local::{Held, LocalFence};
+pub(crate) use local::{KeptFence, LocalFence};
 
 /// What whoever made a fence may do.
 pub(crate) const FULL_ACCESS: u32 = u32::MAX;
@@ -146,8 +146,8 @@ impl NativeFence {
             waiters: Waiters::new(),
             adapters: Lock::new(Rank::Registry, Vec::new()),
             always: AtomicBool::new(false),
-            dead: Lock::new(Rank::Log, None),
-            twin: Lock::new(Rank::Log, Weak::new()),
+            dead: Lock::new(Rank::Leaf, None),
+            twin: Lock::new(Rank::Leaf, Weak::new()),
             making: Gate::new(),
         })
     }

@@ -195,7 +195,7 @@ fn accept(
         adapter: adapter.clone(),
         driver: DriverHandle::new(info.hAllocation),
         priority: AtomicU32::new(info.AllocationPriority),
-        offered: Lock::new(Rank::Log, Offered::default()),
+        offered: Lock::new(Rank::Leaf, Offered::default()),
         is_standard: false,
         size,
         alignment: info.Alignment().into(),
@@ -264,7 +264,7 @@ pub(crate) fn open(
             held: AtomicU32::new(0),
             close_when_free: AtomicBool::new(false),
             residency: AtomicU32::new(0),
-            lock: Lock::new(Rank::Log, (0, 0)),
+            lock: Lock::new(Rank::Leaf, (0, 0)),
             locking: crate::port::sync::Gate::new(),
         });
         let Some(handle) = process.insert(UserObject::Allocation(open.clone())) else {

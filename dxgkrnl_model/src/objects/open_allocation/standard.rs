@@ -48,7 +48,7 @@ pub(crate) fn create(process: &ProcessInner, device: &Arc<Device>, size: u64) ->
         adapter: adapter.clone(),
         driver: DriverHandle::none(),
         priority: AtomicU32::new(NORMAL),
-        offered: Lock::new(Rank::Log, Offered::default()),
+        offered: Lock::new(Rank::Leaf, Offered::default()),
         is_standard: true,
         size,
         alignment: 0,
@@ -77,7 +77,7 @@ pub(crate) fn create(process: &ProcessInner, device: &Arc<Device>, size: u64) ->
         held: AtomicU32::new(0),
         close_when_free: AtomicBool::new(false),
         residency: AtomicU32::new(0),
-        lock: Lock::new(Rank::Log, (0, 0)),
+        lock: Lock::new(Rank::Leaf, (0, 0)),
         locking: crate::port::sync::Gate::new(),
     });
     let Some(handle) = process.insert(UserObject::Allocation(open.clone())) else {

@@ -23,7 +23,7 @@ pub(crate) struct Hangs {
 
 impl Hangs {
     pub(crate) fn new() -> Self {
-        Self { times: Lock::new(Rank::Log, Vec::new()), blocked: AtomicBool::new(false) }
+        Self { times: Lock::new(Rank::Leaf, Vec::new()), blocked: AtomicBool::new(false) }
     }
 
     /// A device of the process has hung an engine.

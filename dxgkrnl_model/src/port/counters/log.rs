@@ -79,7 +79,8 @@ pub struct LogLoss {
     pub after: u64,
     /// GPU time at which the first entry behind them ended; 0: none is known.
     pub before: u64,
-    /// How many entries of [`Report::log`](crate::entry::report::Report::log) were read before that was seen: the entries behind the loss begin there.
+    /// How many entries of [`Report::log`](crate::entry::report::Report::log) were read before that was seen: the
+    /// entries behind the loss begin there.
     pub at: usize,
 }
 

@@ -76,10 +76,10 @@ impl Drop for Watched<'_> {
 impl Watchdog {
     pub(super) fn new() -> Self {
         Self {
-            state: Lock::new(Rank::Log, State::default()),
+            state: Lock::new(Rank::Leaf, State::default()),
             changed: Signal::new(),
             stopping: AtomicBool::new(false),
-            thread: Lock::new(Rank::Log, None),
+            thread: Lock::new(Rank::Leaf, None),
         }
     }
 

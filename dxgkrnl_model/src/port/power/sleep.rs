@@ -33,7 +33,7 @@ impl Sleep {
     pub(super) fn new() -> Self {
         Self {
             gate: Gate::new(),
-            asleep: Lock::new(Rank::Log, None),
+            asleep: Lock::new(Rank::Leaf, None),
             rests: AtomicBool::new(false),
             watching: Gate::new(),
         }

@@ -1,7 +1,7 @@
 //! A recovery as the list of the steps that it consists of, in the order of the article.
 //!
-//! Every reset of an engine or of the adapter leaves such a list ([`Adapter::recoveries`](crate::entry::adapter::Adapter)),
-//! and a line of it among the events of the report.
+//! Every reset of an engine or of the adapter leaves such a list
+//! ([`Adapter::recoveries`](crate::entry::adapter::Adapter)), and a line of it among the events of the report.
 //!
 //! Source: article tdr-changes-in-windows-8, calling sequence; DDI pages of the functions.
 

@@ -50,7 +50,7 @@ struct Kept {
 
 impl Journal {
     pub(super) fn new() -> Self {
-        Self { kept: Lock::new(Rank::Log, Kept::default()) }
+        Self { kept: Lock::new(Rank::Leaf, Kept::default()) }
     }
 
     /// How many there were of each kind.

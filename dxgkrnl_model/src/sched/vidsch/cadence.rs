@@ -4,8 +4,8 @@
 //! of time, and another context goes first behind that. Paging buffers go before everybody's: what runs when one is to
 //! be submitted is preempted after a shorter slice. The lengths of slices are drawn from a seed.
 //!
-//! A context goes before those that it outranks ([`crate::objects::priority`]), and takes a node from them after the shorter
-//! slice. One buffer or slice of [`SHARE`] goes to them all the same, in turn, but to the idle ones.
+//! A context goes before those that it outranks ([`crate::objects::priority`]), and takes a node from them after the
+//! shorter slice. One buffer or slice of [`SHARE`] goes to them all the same, in turn, but to the idle ones.
 //!
 //! Source: article gpu-preemption has it that work of a high priority is delayed where packets that run for long are
 //! not preempted, and promises a request before a time-out alone; of paging commands it says that those which a

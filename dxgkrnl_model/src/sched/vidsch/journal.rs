@@ -65,7 +65,7 @@ pub(super) struct Journal {
 
 impl Journal {
     pub(super) fn new() -> Self {
-        Self { events: Lock::new(Rank::Log, (VecDeque::new(), Preemptions::default())) }
+        Self { events: Lock::new(Rank::Leaf, (VecDeque::new(), Preemptions::default())) }
     }
 
     /// IRQL: any.

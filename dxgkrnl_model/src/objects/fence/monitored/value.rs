@@ -33,7 +33,7 @@ pub(super) struct Value {
 impl Value {
     /// A value; `narrow`: of 32 bits.
     pub(super) fn new(page: Arc<Page>, initial: u64, narrow: bool) -> Self {
-        let value = Self { page, last: narrow.then(|| Lock::new(Rank::Log, initial)) };
+        let value = Self { page, last: narrow.then(|| Lock::new(Rank::Leaf, initial)) };
         if narrow {
             crate::port::raw::store(value.address(), u64::from(BEHIND) << 32);
         }

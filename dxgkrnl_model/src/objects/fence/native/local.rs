@@ -228,12 +228,12 @@ impl LocalFence {
 
 /// What an NT handle holds of a fence.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct KeptFence {
     fence: Arc<NativeFence>,
     on: Arc<FenceOnAdapter>,
 }
 
-impl Held {
+impl KeptFence {
     /// Holds what a device has open. `None`: it is being destroyed.
     pub(crate) fn new(local: &LocalFence) -> Option<Self> {
         local.on.open().then(|| Self { fence: local.fence.clone(), on: local.on.clone() })
@@ -244,7 +244,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for KeptFence {
     fn drop(&mut self) {
         let _inside = self.on.adapter.kernel().enter();
         self.fence.close(&self.on);

@@ -122,7 +122,7 @@ impl FenceOnAdapter {
             fence: Arc::downgrade(fence),
             adapter: adapter.clone(),
             slot: slot.clone(),
-            opens: Lock::new(Rank::Log, Some(1)),
+            opens: Lock::new(Rank::Leaf, Some(1)),
             handle,
             driver: DriverHandle::new(made),
             monitored: AtomicU64::new(slot.monitored().map_or(u64::MAX, crate::port::raw::load)),
