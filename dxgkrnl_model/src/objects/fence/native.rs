@@ -2,8 +2,9 @@
 //!
 //! The current value may be where two adapters see it; the monitored value belongs to an adapter. So a [`NativeFence`]
 //! holds value and waiters, [`FenceOnAdapter`] what one driver knows, [`LocalFence`] what one device has. An NT handle
-//! holds the fence on the adapter of the device that shared it ([`KeptFence`]). A driver is told to destroy its part when
-//! the last device of its adapter has closed it and no NT handle holds it there; the fence ends with its last part.
+//! holds the fence on the adapter of the device that shared it ([`KeptFence`]). A driver is told to destroy its part
+//! when the last device of its adapter has closed it and no NT handle holds it there; the fence ends with its last
+//! part.
 //!
 //! A cross-adapter fence of an adapter without native fences is a monitored one there, a [`FenceState`] with the same
 //! current value: its twin.
