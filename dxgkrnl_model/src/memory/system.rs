@@ -3,8 +3,8 @@
 //! Source: article system-paging-process.
 //!
 //! Chosen: the order is process, device, page tables (all that cover 1 GB, by the CPU), paging buffers, context, root
-//! table of the context. A display adapter without GPU virtual addresses has process (where the driver knows processes),
-//! device and context alone.
+//! table of the context. A display adapter without GPU virtual addresses has process (where the driver knows
+//! processes), device and context alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -115,8 +115,8 @@ fn page_tables_that_the_cpu_cannot_write_are_refused() {
     assert_refused(options, "DXG-MMU-UPDATE-MODE");
 }
 
-/// 0x10E/0x49: contexts of a driver with page tables name no segment for DMA buffers, which was seen of display adapters
-/// alone.
+/// 0x10E/0x49: contexts of a driver with page tables name no segment for DMA buffers, which was seen of display
+/// adapters alone.
 #[test]
 fn a_display_adapter_whose_contexts_name_no_segment_is_refused() {
     for options in [of_2_1(), without_features(), Options::default()] {
