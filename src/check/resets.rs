@@ -106,7 +106,7 @@ fn suspended(notes: &Notes<'_>, adapter: &Arc<Adapter>, node: u32) -> Option<boo
     Some(acknowledged && ended.is_some())
 }
 
-/// Has each engine reset, and the adapter, and demands that there is work again behind that.
+/// Has each engine reset, and then the adapter, and demands that there is work again behind each.
 pub(super) fn reset(run: &Run, adapter: &Arc<Adapter>) {
     let notes = Notes { run, round: "reset" };
     let per_engine = adapter.caps().is_some_and(|caps| caps.has_engine_reset());
@@ -119,7 +119,8 @@ pub(super) fn reset(run: &Run, adapter: &Arc<Adapter>) {
             continue;
         }
         if !is_engine_reset(&notes, adapter, node, in_hardware) {
-            return notes.lack(Reach::Reset, &format!("the engine of node {node} was not reset"));
+            return notes
+                .lack(Reach::Reset, &format!("the engine of node {node} was not reset, or has no work behind that"));
         }
     }
     // Work is there where the driver has not completed it by then.
@@ -146,14 +147,14 @@ pub(super) fn reset(run: &Run, adapter: &Arc<Adapter>) {
     if !is_reset {
         return notes.lack(Reach::Reset, "the adapter was not reset");
     }
-    if works_again(run, adapter) {
+    if works_again(run, adapter, None) {
         notes.reach(Reach::Reset);
     } else {
         notes.lack(Reach::Reset, "there is no work behind the adapter's reset");
     }
 }
 
-/// Returns whether the engine of a node was reset.
+/// Returns whether the engine of a node was reset, and works again.
 fn is_engine_reset(notes: &Notes<'_>, adapter: &Arc<Adapter>, node: u32, in_hardware: bool) -> bool {
     let client = Client::new(notes, adapter);
     let mut work = client.as_ref().and_then(|client| client.work(notes, node, in_hardware));
@@ -187,7 +188,9 @@ fn is_engine_reset(notes: &Notes<'_>, adapter: &Arc<Adapter>, node: u32, in_hard
         (false, packets) => format!(", which had {packets} packets"),
     };
     notes.say(&format!("reset the engine of node {node}{had}"), &said);
-    is_reset
+    drop(work);
+    drop(client);
+    is_reset && works_again(notes.run, adapter, Some(node))
 }
 
 /// What came of a recovery: whether every call that `of` knows succeeded, of which there is one, and in words.
@@ -201,12 +204,13 @@ fn outcome(recovery: Option<&Recovery>, of: impl Fn(&Step) -> Option<(&'static s
     }
 }
 
-/// Returns whether a process that begins behind the resets has its work done, as far as it had any before.
-fn works_again(run: &Run, adapter: &Arc<Adapter>) -> bool {
+/// Returns whether a process that begins behind a reset has its work done, as far as there was any before: on this
+/// node, or on all. What a driver still reports from before the reset comes while it waits.
+fn works_again(run: &Run, adapter: &Arc<Adapter>, only: Option<u32>) -> bool {
     let notes = Notes { run, round: "later" };
     let Some(client) = Client::new(&notes, adapter) else { return false };
     let mut works = 0;
-    for (node, in_hardware) in nodes(adapter) {
+    for (node, in_hardware) in nodes(adapter).into_iter().filter(|(node, _)| only.is_none_or(|only| only == *node)) {
         let work = client.work(&notes, node, in_hardware);
         works += u32::from(work.is_some_and(|mut work| work.is_done(1, &notes)));
     }
