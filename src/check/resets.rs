@@ -188,7 +188,6 @@ fn is_engine_reset(notes: &Notes<'_>, adapter: &Arc<Adapter>, node: u32, in_hard
         (false, packets) => format!(", which had {packets} packets"),
     };
     notes.say(&format!("reset the engine of node {node}{had}"), &said);
-    drop(work);
     drop(client);
     is_reset && works_again(notes.run, adapter, Some(node))
 }

@@ -10,7 +10,7 @@ impl Dice {
     }
 
     /// 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut word = self.0;
         word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -20,7 +20,7 @@ impl Dice {
 
     /// A number below `limit`, which is not 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+        self.draw() % limit
     }
 
     /// Returns whether one of `count` equal chances came.
@@ -45,7 +45,7 @@ impl Dice {
     pub fn length(&mut self) -> u64 {
         const EDGES: [u64; 14] = [0, 4, 8, 16, 24, 64, 100, 4088, 4096, 4104, 1 << 16, 1 << 20, 1 << 32, u64::MAX - 7];
         match self.below(20) {
-            0 => self.next(),
+            0 => self.draw(),
             1 => self.below(0x1_0000),
             _ => *self.of(&EDGES),
         }
@@ -54,8 +54,8 @@ impl Dice {
     /// An address in one of `ranges` (first, bytes) or on its edges, now and then one that is in none.
     pub fn address(&mut self, ranges: &[(u64, u64)]) -> u64 {
         match self.below(24) {
-            0 => self.next(),
-            1 => self.next() & 0x0000_FFFF_FFFF_FFF8,
+            0 => self.draw(),
+            1 => self.draw() & 0x0000_FFFF_FFFF_FFF8,
             2 => 0,
             3 => (1 << 48) - self.below(64) * 8,
             _ => {

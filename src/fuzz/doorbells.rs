@@ -41,7 +41,7 @@ fn quarrel(round: &Round, scene: &Scene, raw: &Raw, dice: &mut Dice, stop: &Atom
     let queues = [room.queue(dice.below(2) as u32, true)?, room.queue(dice.below(2) as u32, true)?];
     let pages = [room.memory(scene, 4096)?, room.memory(scene, 4096)?];
     let handles = queues.map(|queue| queue.handle);
-    let (mut one, mut two) = (Dice::new(dice.next()), Dice::new(dice.next()));
+    let (mut one, mut two) = (Dice::new(dice.draw()), Dice::new(dice.draw()));
     std::thread::scope(|scope| {
         scope.spawn(|| come_and_go(round, raw, &room, &handles, &pages, &mut one, stop));
         come_and_go(round, raw, &room, &handles, &pages, &mut two, stop);
@@ -76,7 +76,7 @@ fn come_and_go(
                 Ok(made) => {
                     bell = made.handle;
                     // The page may be another's already, or none.
-                    let _ = raw.store(made.doorbell, dice.next());
+                    let _ = raw.store(made.doorbell, dice.draw());
                     count("create", Ok(()));
                 }
                 Err(denied) => count("create", Err(denied)),

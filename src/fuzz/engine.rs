@@ -273,7 +273,7 @@ impl<'a> Attack<'a> {
                     8..=14 => (code + dice.below(CODE), dice.below(WORDS)),
                     _ => (dice.below(DOORBELLS), 0),
                 };
-                gpu.host.system.word(frame, index).store(dice.next(), Ordering::Relaxed);
+                gpu.host.system.word(frame, index).store(dice.draw(), Ordering::Relaxed);
                 match calm {
                     true => std::thread::park_timeout(Duration::from_micros(dice.below(2000))),
                     false if dice.one_in(16) => std::thread::yield_now(),
@@ -362,12 +362,12 @@ impl<'a> Attack<'a> {
             packets.iter().for_each(|(_, kind)| self.kinds[*kind] += 1);
         }
         let pointer = match self.dice.below(200) {
-            0 => self.dice.next(),
+            0 => self.dice.draw(),
             1 => queue.written + 8,
             _ => queue.written,
         };
         self.os.word(seat.control.1, 0).store(pointer, Ordering::Release);
-        self.os.word(doorbell as u64, 0).store(self.dice.next() | 1, Ordering::Release);
+        self.os.word(doorbell as u64, 0).store(self.dice.draw() | 1, Ordering::Release);
         Ok(())
     }
 
@@ -476,7 +476,7 @@ impl<'a> Attack<'a> {
         self.round.coverage.most("slowest: flush in ms (most)", begun.elapsed().as_millis() as u64);
         let live = gpu.host.live[frame as usize].load(Ordering::SeqCst);
         ensure!(live == 0, "{live} mappings of frame {frame} outlived the flush behind its unmapping");
-        let theirs = self.dice.next();
+        let theirs = self.dice.draw();
         (0..WORDS).for_each(|index| self.os.word(frame, index).store(theirs ^ index, Ordering::SeqCst));
         std::thread::yield_now();
         for index in 0..WORDS {

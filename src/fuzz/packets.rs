@@ -79,13 +79,13 @@ fn of_kind(kind: usize, dice: &mut Dice, ranges: &[(u64, u64)]) -> Encoded {
     let address = dice.address(ranges);
     let word = address & !7;
     match kind {
-        0 => Store { address, value: dice.next() }.to_packet(),
+        0 => Store { address, value: dice.draw() }.to_packet(),
         // CAST: any 32 bits.
-        1 => Encoded::store32(GpuVa(address), dice.next() as u32),
+        1 => Encoded::store32(GpuVa(address), dice.draw() as u32),
         2 => {
             let length = dice.length() & !3;
             // CAST: any 32 bits.
-            Fill { address: address & !3, length, pattern: dice.next() as u32, reserved: 0 }.to_packet()
+            Fill { address: address & !3, length, pattern: dice.draw() as u32, reserved: 0 }.to_packet()
         }
         3 => Copy { source: address, destination: dice.address(ranges), length: dice.length() }.to_packet(),
         4 => CopyRect {
@@ -102,17 +102,17 @@ fn of_kind(kind: usize, dice: &mut Dice, ranges: &[(u64, u64)]) -> Encoded {
         7 => Encoded::fence_signal(GpuVa(word), dice.below(1000)),
         8 => Log {
             // CAST: any 32 bits.
-            fence_handle: dice.next() as u32,
+            fence_handle: dice.draw() as u32,
             // CAST: 0 to 2, of which 2 is no operation.
             operation: dice.below(3) as u32,
-            value: dice.next(),
+            value: dice.draw(),
             index_hint: dice.small(),
             reserved: 0,
         }
         .to_packet(),
         9 => Timestamp { address: word }.to_packet(),
         10 => Indirect { address: word, length: dice.length() & !7 }.to_packet(),
-        11 => MonitoredSignal { address: word, value: dice.next() }.to_packet(),
+        11 => MonitoredSignal { address: word, value: dice.draw() }.to_packet(),
         14 => Encoded::fence_wait_logged(logged(dice, word, 4)),
         15 => logged(dice, word, 1000).to_packet(),
         16 => {
@@ -126,7 +126,7 @@ fn of_kind(kind: usize, dice: &mut Dice, ranges: &[(u64, u64)]) -> Encoded {
 
 fn logged(dice: &mut Dice, fence: u64, values: u64) -> FenceLogged {
     // CAST: any 32 bits.
-    let fence_handle = dice.next() as u32;
+    let fence_handle = dice.draw() as u32;
     FenceLogged { fence, value: dice.below(values), fence_handle, index_hint: dice.small() }
 }
 

@@ -120,7 +120,7 @@ impl<'a> Attack<'a> {
                 queue.tell(queue.last.get())?;
             }
             match dice.below(40) {
-                0 => queue.publish_as(dice.next())?,
+                0 => queue.publish_as(dice.draw())?,
                 1 => queue.publish_as(dice.below(0x1_0000) & !7)?,
                 _ => queue.publish()?,
             }
@@ -136,11 +136,11 @@ impl<'a> Attack<'a> {
             // CAST: below a page, or the buffer.
             let (word, far) = (dice.below(512) as usize * 8, dice.below(BUFFER / 8) as usize * 8);
             match dice.below(8) {
-                0..=3 => self.raw.store(queue.ring.cpu + word, dice.next())?,
-                4 | 5 => self.raw.store(self.buffer.cpu + far, dice.next())?,
-                6 if word != WRITE_POINTER => self.raw.store(queue.control.cpu + word, dice.next())?,
+                0..=3 => self.raw.store(queue.ring.cpu + word, dice.draw())?,
+                4 | 5 => self.raw.store(self.buffer.cpu + far, dice.draw())?,
+                6 if word != WRITE_POINTER => self.raw.store(queue.control.cpu + word, dice.draw())?,
                 // Destroyed doorbells have no page.
-                _ => drop(self.raw.store(queue.bell.doorbell, dice.next())),
+                _ => drop(self.raw.store(queue.bell.doorbell, dice.draw())),
             }
         }
         Ok(())

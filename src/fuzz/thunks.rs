@@ -69,7 +69,7 @@ fn device(round: &Round, scene: &Scene, raw: &Raw, dice: &mut Dice, avoided: &[&
         (Kind::Context, context),
     ];
     let (changing, still) = (AtomicBool::new(true), Mutex::new(()));
-    let (mut other, first) = (Dice::new(dice.next()), handles.clone());
+    let (mut other, first) = (Dice::new(dice.draw()), handles.clone());
     std::thread::scope(|scope| {
         scope.spawn(|| change(raw, &memory, &first, &mut other, (&changing, &still)));
         let called = (0..CALLS).try_for_each(|_| {

@@ -341,8 +341,8 @@ fn changed(stage: &Stage) -> Played {
                 let mut dice = Dice::new(1);
                 while !stop.load(Ordering::Acquire) {
                     // Initial value 1 or 2, and a device that is there or not.
-                    raw.store(memory.cpu + initial, 1 + (dice.next() & 1))?;
-                    let device = if dice.next() & 3 == 0 { 0xBAD0 } else { u64::from(room.device) };
+                    raw.store(memory.cpu + initial, 1 + (dice.draw() & 1))?;
+                    let device = if dice.draw() & 3 == 0 { 0xBAD0 } else { u64::from(room.device) };
                     raw.store(memory.cpu, device)?;
                 }
                 Ok(())

@@ -80,13 +80,13 @@ impl<'a> Record<'a> {
     }
 
     pub(super) fn step(&self, step: Step) {
-        Watch::of(&self.adapter).journal.step(self.number, step);
+        Watch::of(self.adapter).journal.step(self.number, step);
     }
 }
 
 impl Drop for Record<'_> {
     fn drop(&mut self) {
-        for text in Watch::of(&self.adapter).journal.end(self.number) {
+        for text in Watch::of(self.adapter).journal.end(self.number) {
             self.adapter.note_event(format!("TDR: {text}"));
         }
     }

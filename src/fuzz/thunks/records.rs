@@ -281,7 +281,7 @@ fn lock(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
 fn map(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
     let mut record = D3DDDI_MAPGPUVIRTUALADDRESS::zeroed();
     (record.hPagingQueue, record.hAllocation) = (parts.paging(), parts.a(Kind::Allocation, dice));
-    record.BaseAddress = if dice.one_in(2) { 0 } else { dice.next() & 0x0000_FFFF_FFFF_F000 };
+    record.BaseAddress = if dice.one_in(2) { 0 } else { dice.draw() & 0x0000_FFFF_FFFF_F000 };
     (record.OffsetInPages, record.SizeInPages) = (dice.below(4), u64::from(dice.small()));
     record.Protection.set_Write(true);
     bytes(&record, &[])
@@ -333,7 +333,7 @@ fn escape(parts: &Parts, dice: &mut Dice) -> Vec<u8> {
     // CAST: the magic number is its lower half.
     let head = [MAGIC, INTERFACE_VERSION, 1 + dice.below(3) as u32, dice.below(600) as u32];
     let head: Vec<_> = head.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let random: Vec<_> = (0..64).flat_map(|_| dice.next().to_le_bytes()).collect();
+    let random: Vec<_> = (0..64).flat_map(|_| dice.draw().to_le_bytes()).collect();
     bytes(&record, &[&head, &random])
 }
 

@@ -91,12 +91,12 @@ fn packets(stage: &Stage) -> Played {
             let fence = raw.native_fence(room.device, 0)?;
             let mut bytes = Vec::new();
             if round % 2 == 0 {
-                (0..64).for_each(|_| bytes.extend_from_slice(&dice.next().to_le_bytes()));
+                (0..64).for_each(|_| bytes.extend_from_slice(&dice.draw().to_le_bytes()));
             } else {
                 sound(memory.gpu, fence.gpu).iter().for_each(|packet| bytes.extend_from_slice(packet.as_bytes()));
                 for _ in 0..3 {
-                    let at = usize::try_from(dice.next())? % bytes.len();
-                    bytes[at] ^= 1 << (dice.next() % 8);
+                    let at = usize::try_from(dice.draw())? % bytes.len();
+                    bytes[at] ^= 1 << (dice.draw() % 8);
                 }
             }
             queue.write(&bytes)?;
@@ -128,7 +128,7 @@ fn in_buffers(stage: &Stage) -> Played {
             let bad = Worker::new(scene, "bad", round % 2)?;
             let (memory, mut bytes) = (bad.at(8), Vec::new());
             if round % 3 == 0 {
-                (0..64).for_each(|_| bytes.extend_from_slice(&dice.next().to_le_bytes()));
+                (0..64).for_each(|_| bytes.extend_from_slice(&dice.draw().to_le_bytes()));
             } else {
                 let right = [
                     store(memory, 1),
@@ -138,8 +138,8 @@ fn in_buffers(stage: &Stage) -> Played {
                 ];
                 right.iter().for_each(|packet| bytes.extend_from_slice(packet.as_bytes()));
                 for _ in 0..3 {
-                    let at = usize::try_from(dice.next())? % bytes.len();
-                    bytes[at] ^= 1 << (dice.next() % 8);
+                    let at = usize::try_from(dice.draw())? % bytes.len();
+                    bytes[at] ^= 1 << (dice.draw() % 8);
                 }
             }
             bad.submit(&bytes)?;
@@ -161,8 +161,8 @@ fn from_buffers(stage: &Stage) -> Played {
         for round in 0..24 {
             let bad = Worker::new(scene, "bad", round % 2)?;
             let address = match round % 4 {
-                0 => dice.next() & !7,
-                1 => dice.next() & 0x0000_FFFF_FFFF_FFF8,
+                0 => dice.draw() & !7,
+                1 => dice.draw() & 0x0000_FFFF_FFFF_FFF8,
                 // Another process's, in this one's space.
                 2 => theirs.at(0) + (1 << 30),
                 _ => 0,
@@ -194,14 +194,14 @@ fn addresses(stage: &Stage) -> Played {
             let queue = RingQueue::connected(scene, &room, 0, 4096)?;
             let memory = room.memory(scene, 4096)?;
             // The driver's own bits of a mapping are user mode's: they must change nothing but what they may.
-            let twice = room.map(scene, memory.handle, dice.next())?;
+            let twice = room.map(scene, memory.handle, dice.draw())?;
             let progress = queue.submit_through(&[store(twice + 64, 0x77)])?;
             queue.wait(scene, progress)?;
             same("through the second mapping", raw.load(memory.cpu + 64)?, 0x77)?;
             let fence = raw.native_fence(room.device, 0)?;
             let address = match round % 6 {
-                0 => dice.next() & !7,
-                1 => dice.next() & 0x0000_FFFF_FFFF_FFF8,
+                0 => dice.draw() & !7,
+                1 => dice.draw() & 0x0000_FFFF_FFFF_FFF8,
                 2 => twice + 0x4000_0000_0000,
                 // Another process's, in this one's space.
                 3 => theirs.gpu + (1 << 30),
@@ -319,7 +319,7 @@ fn thunks(stage: &Stage) -> Played {
             for name in names.iter().filter(|name| !BLOCKING.contains(name)) {
                 for _ in 0..3 {
                     for word in (0..512).step_by(8) {
-                        let random = dice.next();
+                        let random = dice.draw();
                         let handle = handles[usize::try_from(random % 6)?];
                         // Numbers of all sizes, handles, pointers that are good and that are not.
                         let value = match random >> 40 & 7 {

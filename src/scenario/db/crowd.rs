@@ -39,7 +39,7 @@ fn least_recently_used(stage: &Stage) -> Played {
         queues[..DOORBELLS].iter().try_for_each(RingQueue::connect)?;
         let mut dice = Dice::new(stage.seed());
         for round in 0..200 {
-            let drawn = dice.next();
+            let drawn = dice.draw();
             // CAST: small.
             // One use to three, in an order that is not that of the connections.
             for number in 0..1 + (drawn >> 16) % 3 {

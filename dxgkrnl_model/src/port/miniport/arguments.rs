@@ -249,7 +249,7 @@ mod tests {
         let mut record = DXGKARG_PREEMPTCOMMAND::zeroed();
         (record.PreemptionFenceId, record.NodeOrdinal) = (0x125, 2);
         let context: HANDLE = core::ptr::without_provenance_mut(0x77);
-        let all = [(&Argument(context)).kept(), (&Argument(&raw const record)).kept()];
+        let all = [Argument(context).kept(), Argument(&raw const record).kept()];
         let call = DdiCall { name: "DxgkDdiPreemptCommand", arguments: Arguments::together(&all, 0x77) };
         assert_eq!(
             call.to_string(),
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_handle_by_itself_is_kept_and_a_plain_number_is_not() {
         let handle: HANDLE = core::ptr::without_provenance_mut(0x88);
-        let all = [(&Argument(handle)).kept(), (&Argument(5_u32)).kept()];
+        let all = [Argument(handle).kept(), (&Argument(5_u32)).kept()];
         let call = DdiCall { name: "DxgkDdiDestroyHwQueue", arguments: Arguments::together(&all, 0x77) };
         assert_eq!(call.to_string(), "DxgkDdiDestroyHwQueue(handle 0x88)");
     }

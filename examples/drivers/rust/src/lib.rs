@@ -45,11 +45,12 @@ win_extern! {
         sources: *mut u32,
         children: *mut u32,
     ) -> NTSTATUS {
-        // SAFETY: the context is what `add_device` has made; Dxgkrnl gives room for the numbers.
-        let adapter = unsafe {
-            (sources.write(0), children.write(0));
-            &*context.cast::<Adapter>()
-        };
+        // SAFETY: Dxgkrnl gives room for the number.
+        unsafe { sources.write(0) };
+        // SAFETY: as above.
+        unsafe { children.write(0) };
+        // SAFETY: the context is what `add_device` has made.
+        let adapter = unsafe { &*context.cast::<Adapter>() };
         if adapter.device.is_null() { STATUS_NOT_SUPPORTED } else { STATUS_DEVICE_CONFIGURATION_ERROR }
     }
 
