@@ -1,9 +1,9 @@
 //! The one build script: link settings and version resource of the images. For every other package, and on every target
 //! but Windows, it does nothing, so that the workspace builds, tests and lints without a WDK.
 //!
-//! `kmd`, `umd`, `umd_d3d`, `wine_dxgkrnl` and `rust_driver` name this file (`build = "../build.rs"`). Settings here hold
-//! for link.exe on Windows and for lld-link in the Linux cross build alike; what only the cross build needs stands in
-//! `cross/`.
+//! `kmd`, `umd`, `umd_d3d`, `wine_dxgkrnl` and `rust_driver` name this file (`build = "../build.rs"`). Settings here
+//! hold for link.exe on Windows and for lld-link in the Linux cross build alike; what only the cross build needs stands
+//! in `cross/`.
 
 use std::env;
 use std::fs;
