@@ -310,7 +310,7 @@ fn played(task: &str) -> ExitCode {
 }
 
 /// How often each case is played before a mutation counts as not noticed: what a race shows, it shows most of the time.
-const TRIES: usize = 3;
+const TRIES: usize = 5;
 
 fn noticed_by_cases(mutation: Mutation, names: &[&str], rung: u32) -> Result<(), Failed> {
     for name in names.repeat(TRIES) {
