@@ -4,7 +4,7 @@ use super::statistics::{Better, Figure, Taken, Target};
 use super::{Bed, Benchmark, Measured, PATIENCE, RING, Resident, limits};
 use crate::bench::processors::{on_either, pause};
 use crate::client::{Fence, List, Queue};
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -39,61 +39,81 @@ pub(super) const BENCHMARKS: &[Benchmark] =
 const SLEEPY: Duration = Duration::from_millis(1);
 /// Wakes beyond those wanted, in place of those that were over before the signal was seen.
 const SPARE: u64 = 500;
+/// How often the threads are started anew, and so placed, where no wake could be measured.
+const PLACEMENTS: u32 = 4;
 
 fn cpu_wake(bed: &Bed) -> Result<Vec<Measured>> {
     let process = Resident::new(bed, "bench")?;
     let queue = process.device.queue(0, RING, 0, 0)?;
     let fence = process.device.fence(0, 0)?;
     let (wakes, _) = bed.options.effort.of((50, 0));
-    let epoch = Instant::now();
-    // CAST: nanoseconds of a run.
-    let now = || epoch.elapsed().as_nanos() as u64;
     let mut value = 0;
     bed.measure(&WAKE, || {
         bed.rest();
         let limit = limits::futex_wake(bed.pair.engine, SLEEPY, wakes)?;
-        let (woken_at, failed) = (AtomicU64::new(0), AtomicBool::new(false));
-        let (first, last) = (value + 1, value + 1 + wakes as u64 + SPARE);
-        value = last;
-        let wait = || {
-            let _inside = process.user.process.enter();
-            for turn in first..=last {
-                if fence.wait(turn, Some(PATIENCE)).is_err() {
-                    failed.store(true, Ordering::Release);
-                    return;
-                }
-                woken_at.store(now(), Ordering::Release);
+        for _ in 0..PLACEMENTS {
+            let first = value + 1;
+            value = first + wakes as u64 + SPARE;
+            let times = woken(bed, &process, (&queue, &fence), (first, value), wakes)?;
+            if !times.is_empty() {
+                return Ok(Taken::new(times, limit));
             }
-        };
-        let signal = |turn| {
-            pause(SLEEPY);
-            woken_at.store(0, Ordering::Release);
-            queue.run(|list| list.signal(&fence, turn))?;
-            while fence.value()? < turn && !failed.load(Ordering::Acquire) {
-                std::hint::spin_loop();
-            }
-            let signaled = now();
-            while woken_at.load(Ordering::Acquire) == 0 && !failed.load(Ordering::Acquire) {
-                std::thread::yield_now();
-            }
-            // Who looks here was kept from it where the waiter ran before: the time from the signal is not known.
-            let time = woken_at.load(Ordering::Acquire).saturating_sub(signaled);
-            Ok((time != 0).then_some(time as f64))
-        };
-        // The kernel chooses where the waiter runs, as in any process: the engine, and who looks here, are awake.
-        let times = on_either(bed.pair, || {
-            std::thread::scope(|scope| {
-                scope.spawn(wait);
-                let times =
-                    (first..last).map(signal).filter_map(Result::transpose).take(wakes).collect::<Result<Vec<_>>>();
-                // The waiter's last turn.
-                queue.run(|list| list.signal(&fence, last))?;
-                times
-            })
-        })??;
-        ensure!(!failed.load(Ordering::Acquire), "a wait failed");
-        Ok(Taken::new(times, limit))
+        }
+        bail!("every wake was over before its signal was seen: the threads share a processor");
     })
+}
+
+/// Nanoseconds of at most `wakes` wakes by the values `first` to `last` of a fence: of those alone whose signal was seen
+/// before the waiter ran.
+fn woken(
+    bed: &Bed,
+    process: &Resident,
+    (queue, fence): (&Queue, &Fence),
+    (first, last): (u64, u64),
+    wakes: usize,
+) -> Result<Vec<f64>> {
+    let epoch = Instant::now();
+    // CAST: nanoseconds of a run.
+    let now = || epoch.elapsed().as_nanos() as u64;
+    let user = &process.user.process;
+    let (woken_at, failed) = (AtomicU64::new(0), AtomicBool::new(false));
+    let wait = || {
+        let _inside = user.enter();
+        for turn in first..=last {
+            if fence.wait(turn, Some(PATIENCE)).is_err() {
+                failed.store(true, Ordering::Release);
+                return;
+            }
+            woken_at.store(now(), Ordering::Release);
+        }
+    };
+    let signal = |turn| {
+        pause(SLEEPY);
+        woken_at.store(0, Ordering::Release);
+        queue.run(|list| list.signal(fence, turn))?;
+        while fence.value()? < turn && !failed.load(Ordering::Acquire) {
+            std::hint::spin_loop();
+        }
+        let signaled = now();
+        while woken_at.load(Ordering::Acquire) == 0 && !failed.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        // Who looks here was kept from it where the waiter ran before: the time from the signal is not known.
+        let time = woken_at.load(Ordering::Acquire).saturating_sub(signaled);
+        Ok((time != 0).then_some(time as f64))
+    };
+    // The kernel chooses where the waiter runs, as in any process: the engine, and who looks here, are awake.
+    let times = on_either(bed.pair, || {
+        std::thread::scope(|scope| {
+            scope.spawn(wait);
+            let times = (first..last).map(signal).filter_map(Result::transpose).take(wakes).collect::<Result<Vec<_>>>();
+            // The waiter's last turn.
+            queue.run(|list| list.signal(fence, last))?;
+            times
+        })
+    })??;
+    ensure!(!failed.load(Ordering::Acquire), "a wait failed");
+    Ok(times)
 }
 
 fn first_doorbell(bed: &Bed) -> Result<Vec<Measured>> {

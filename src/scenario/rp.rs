@@ -26,6 +26,7 @@ use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::process::End;
 use gpu_wire::GpuVa;
 use gpu_wire::packet::Encoded;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use umd_core::ffi::types::{FP_KIND_LOCAL, FP_KIND_SYSTEM};
 
@@ -119,6 +120,14 @@ fn calls(scene: &Scene, from: usize) -> Vec<&'static str> {
     calls
 }
 
+/// How many contexts were suspended and not resumed since. One that the watch for timeouts had asked already is not
+/// asked again when the power goes.
+fn suspended(scene: &Scene) -> usize {
+    let calls = scene.journal_with_arguments(&[SUSPEND, RESUME]);
+    let last: BTreeMap<_, _> = calls.iter().map(|call| (call.get("hContext"), call.name)).collect();
+    last.values().filter(|name| **name == SUSPEND).count()
+}
+
 fn order(stage: &Stage) -> Played {
     for hibernates in [false, true] {
         let play = |scene: &Scene| {
@@ -146,8 +155,10 @@ fn order(stage: &Stage) -> Played {
             // Each has a context of its own, and a doorbell that was connected.
             let queues = 2 + endless.len();
             let down = all_calls(scene, from);
-            let count = |name| down.iter().filter(|call| **call == name).count();
-            ensure!(count(SUSPEND) >= queues && count(DISCONNECT) >= queues, "{queues} queues: {down:?}");
+            let disconnected = down.iter().filter(|call| **call == DISCONNECT).count();
+            ensure!(disconnected >= queues, "{queues} queues: {down:?}");
+            let suspended = suspended(scene);
+            ensure!(suspended >= queues, "{queues} queues: {suspended} contexts are suspended, {down:?}");
             endless.iter().try_for_each(|(_, run)| run.forget())?;
             // Local memory keeps its content while the system stands by.
             let down =

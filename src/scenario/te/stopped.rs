@@ -10,11 +10,17 @@ use dxgkrnl_model::personality::SECOND;
 /// The packet at which the engine stops answering: far behind what starts and first clients need.
 const AT: u32 = 4000;
 
+/// An engine that stops answering. An idle one keeps its doorbell: a destruction that meets the callback of one that
+/// does not is another case's.
+fn setup() -> Setup {
+    Setup::default().quick_tdr().setting("FaultWedgeAt", AT).setting("IdleMilliseconds", 0)
+}
+
 /// An engine that never answers, with resets before the stop or during it: the stop and the unload, like every other
 /// call, end within TdrDdiDelay, and the next start begins anew.
 pub(super) fn ends(stage: &Stage) -> Played {
     for (what, before) in [("the resets are during the stop", false), ("a reset has replaced the engine", true)] {
-        let setup = Setup::default().quick_tdr().setting("FaultWedgeAt", AT).resets(2);
+        let setup = setup().resets(2);
         // Long enough for a busy machine: nothing else is late.
         let setup = setup.windows(|w| (w.tdr.delay, w.police_ddi) = (SECOND, w.tdr.ddi_delay));
         stage.play(setup, |scene| wedged(scene, before)).context(what)?;
@@ -25,7 +31,7 @@ pub(super) fn ends(stage: &Stage) -> Played {
     }
     // Without timeouts no engine is replaced, the suspension is not answered, and memory that the engine had mapped is
     // freed all the same.
-    let setup = Setup::default().quick_tdr().setting("FaultWedgeAt", AT).breaks(&["DXG-SUSPEND-ACK"]);
+    let setup = setup().breaks(&["DXG-SUSPEND-ACK"]);
     let setup = setup.windows(|w| (w.tdr.enabled, w.police_ddi) = (false, w.tdr.ddi_delay));
     stage.play(setup, |scene| wedged(scene, false)).context("nothing looks for timeouts")
 }
