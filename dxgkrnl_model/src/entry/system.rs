@@ -10,17 +10,15 @@ use std::sync::Arc;
 
 use wddm_abi::{NTSTATUS, ntstatus};
 
-use crate::memory::Manager;
 use crate::memory::page_table::Purpose;
 use crate::memory::paging::PagingError;
 use crate::memory::space::{Content, PAGING_SPACE};
 use crate::memory::va::{PAGE, Protection};
-use crate::memory::{Hooks, VidMm};
+use crate::memory::{Hooks, Manager, VidMm};
 use crate::objects::context::Context;
 use crate::objects::device::Device;
 use crate::objects::open_allocation::remap_locks;
-use crate::objects::process::ProcessAdapter;
-use crate::objects::process::root;
+use crate::objects::process::{ProcessAdapter, root};
 use crate::port::caps::Caps;
 use crate::port::miniport::Miniport;
 use crate::port::personality::SystemProcesses;

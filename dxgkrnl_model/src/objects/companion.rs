@@ -19,14 +19,12 @@ use std::sync::Arc;
 
 use wddm_abi::{DXGK_BUILDPAGINGBUFFER_COPY_RANGE, DXGK_CREATECONTEXTFLAGS, DXGK_PAGETABLEUPDATEMODE, NTSTATUS};
 
-use crate::memory::Manager;
-use crate::memory::VidMm;
 use crate::memory::page_table::{Purpose, TableMemory};
-use crate::memory::paging::PagingContext;
-use crate::memory::paging::{Op, Pager, PagingError};
+use crate::memory::paging::{Op, Pager, PagingContext, PagingError};
 use crate::memory::residency::{entries_of, show_range};
 use crate::memory::space::{AddressSpace, Content, Owner};
 use crate::memory::va::{PAGE, Protection, Use, Wanted};
+use crate::memory::{Manager, VidMm};
 use crate::objects::context::Context;
 use crate::objects::device::Device;
 use crate::objects::process::ProcessAdapter;

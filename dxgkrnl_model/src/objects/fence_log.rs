@@ -31,8 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use wddm_abi::{DXGK_NATIVE_FENCE_LOG_TYPE, NTSTATUS, ntstatus};
 
-use crate::memory::Manager;
-use crate::memory::VidMm;
+use crate::memory::{Manager, VidMm};
 use crate::objects::hw_queue::HwQueue;
 use crate::port::counters::LogRecord;
 use crate::port::personality::LogReplacement;

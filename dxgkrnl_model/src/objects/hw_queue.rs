@@ -9,6 +9,7 @@
 //! has native fences, unless the personality says otherwise.
 
 mod doorbells;
+mod list;
 mod standstill;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -31,7 +32,6 @@ use crate::objects::fence::{AnyFence, Target, Wait, wait_for};
 use crate::objects::fence_log::FenceLog;
 use crate::objects::hw_context::{HwContext, judge_handle};
 use crate::objects::process::{ProcessInner, UserObject};
-use crate::port::alive::make_room;
 use crate::port::ddi::{self, call_ddi};
 use crate::port::handle::{DriverHandle, HandleType, KernelHandle, KernelObject};
 use crate::port::miniport::Miniport;
@@ -40,8 +40,7 @@ use crate::port::power::Power;
 use crate::port::rules::paging::HW_SUBMIT_STATUS;
 use crate::port::rules::tdr::HW_STALL;
 use crate::port::sync::{Gate, Lock, Named, Naming, Rank, Signal};
-use crate::port::tdr::DeviceState;
-use crate::port::tdr::Tdr;
+use crate::port::tdr::{DeviceState, QueueWatch, Tdr};
 
 /// The fence that says how far a queue is.
 #[derive(Clone, Debug)]
@@ -135,50 +134,7 @@ impl KernelObject for HwQueue {
     const KIND: &'static str = "hardware queue";
 }
 
-/// What the watch of one queue saw.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct QueueWatch {
-    pub(crate) progress: u64,
-    /// Since when the progress has been that with more queued.
-    pub(crate) since: Option<Ticks>,
-    /// How many looks in a row have found that the queue's buffers do not run.
-    pub(crate) stalled: u32,
-}
-
-/// Hardware queues of an adapter.
-#[derive(Debug)]
-struct Queues(Lock<Vec<Weak<HwQueue>>>);
-
-impl Default for Queues {
-    fn default() -> Self {
-        Self(Lock::new(Rank::Registry, Vec::new()))
-    }
-}
-
 impl HwQueue {
-    /// Live hardware queues of an adapter.
-    pub(crate) fn all_of(adapter: &Miniport) -> Vec<Arc<Self>> {
-        let Queues(list) = adapter.extension();
-        list.lock().iter().filter_map(Weak::upgrade).filter(|queue| queue.is_alive()).collect()
-    }
-
-    /// Buffers of kernel-mode queues that the driver has for a node.
-    fn buffers_on(adapter: &Miniport, node: u32) -> usize {
-        Self::all_of(adapter)
-            .iter()
-            .filter(|queue| queue.context().node() == node)
-            .map(|queue| queue.unfinished())
-            .sum()
-    }
-
-    /// Enters it among those of its adapter.
-    fn enter(self: &Arc<Self>, adapter: &Miniport) {
-        let Queues(list) = adapter.extension();
-        let mut queues = list.lock();
-        make_room(&mut queues);
-        queues.push(Arc::downgrade(self));
-    }
-
     /// Makes a queue and its progress fence.
     ///
     /// # Errors

@@ -14,11 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use wddm_abi::{D3DKMT_HANDLE, NTSTATUS, ntstatus};
 
-use crate::memory::VidMm;
 use crate::memory::paging::{Op, PagingError};
 use crate::memory::residency::{self, show_range};
 use crate::memory::va::{PAGE, Protection, Use, Wanted};
-use crate::memory::{Job, Manager};
+use crate::memory::{Job, Manager, VidMm};
 use crate::objects::device::Device;
 use crate::objects::fence::monitored::{MonitoredFence, Request};
 use crate::objects::open_allocation::OpenAllocation;

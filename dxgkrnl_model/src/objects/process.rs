@@ -8,6 +8,7 @@
 
 mod adapter;
 pub(crate) mod lockout;
+mod object;
 mod other;
 pub(crate) mod root;
 mod rundown;
@@ -36,6 +37,7 @@ use crate::port::shared::Shared;
 use crate::port::sync::{Admission, Lock, Rank};
 pub(crate) use adapter::ProcessAdapter;
 use lockout::Hangs;
+pub(crate) use object::UserObject;
 pub(crate) use other::OtherProcess;
 use rundown::Rundown;
 pub(crate) use rundown::{Admitted, on_end};
@@ -47,90 +49,6 @@ pub enum End {
     Normal,
     /// It is terminated: its devices are put into the error state and its queues suspended first.
     Terminated,
-}
-
-/// What a user-mode handle leads to.
-#[derive(Clone, Debug)]
-pub(crate) enum UserObject {
-    Adapter(Arc<ProcessAdapter>),
-    Device(Arc<Device>),
-    Context(Arc<Context>),
-    HwContext(Arc<HwContext>),
-    HwQueue(Arc<HwQueue>),
-    PagingQueue(Arc<PagingQueue>),
-    Allocation(Arc<OpenAllocation>),
-    Resource(Arc<OpenResource>),
-    Monitored(Arc<MonitoredFence>),
-    Native(Arc<LocalFence>),
-    Doorbell(Arc<Doorbell>),
-}
-
-impl UserObject {
-    fn kind(&self) -> HandleType {
-        match self {
-            Self::Adapter(_) => HandleType::Adapter,
-            Self::Device(_) => HandleType::Device,
-            Self::Context(_) => HandleType::Context,
-            Self::HwContext(_) => HandleType::HwContext,
-            Self::HwQueue(_) => HandleType::HwQueue,
-            Self::PagingQueue(_) => HandleType::PagingQueue,
-            Self::Allocation(_) => HandleType::Allocation,
-            Self::Resource(_) => HandleType::Resource,
-            Self::Monitored(_) => HandleType::SyncObject,
-            Self::Native(_) => HandleType::NativeFence,
-            Self::Doorbell(_) => HandleType::Doorbell,
-        }
-    }
-
-    /// The device that it belongs to; none for adapters and devices.
-    fn device(&self) -> Option<&Arc<Device>> {
-        match self {
-            Self::Adapter(_) | Self::Device(_) => None,
-            Self::Context(context) => Some(context.device()),
-            Self::HwContext(context) => Some(context.device()),
-            Self::HwQueue(queue) => Some(queue.context().device()),
-            Self::PagingQueue(queue) => Some(queue.device()),
-            Self::Allocation(open) => Some(open.device()),
-            Self::Resource(open) => Some(open.device()),
-            Self::Monitored(fence) => Some(fence.device()),
-            Self::Native(fence) => Some(fence.device()),
-            Self::Doorbell(doorbell) => Some(doorbell.queue().context().device()),
-        }
-    }
-
-    /// Dependents have a lower number and go first.
-    fn order(&self) -> u8 {
-        match self {
-            Self::Doorbell(_) => 0,
-            Self::HwQueue(_) => 1,
-            Self::HwContext(_) => 2,
-            Self::Context(_) => 3,
-            Self::PagingQueue(_) => 4,
-            Self::Native(_) => 5,
-            Self::Monitored(_) => 6,
-            Self::Resource(_) => 7,
-            Self::Allocation(_) => 8,
-            Self::Device(_) => 9,
-            Self::Adapter(_) => 10,
-        }
-    }
-
-    /// Destroys what the driver has of it. A second call does nothing.
-    pub(crate) fn destroy(&self) {
-        match self {
-            Self::Doorbell(doorbell) => doorbell.destroy(),
-            Self::HwQueue(queue) => queue.destroy(),
-            Self::HwContext(context) => context.destroy(),
-            Self::Context(context) => context.destroy(),
-            Self::PagingQueue(queue) => queue.destroy(),
-            Self::Native(fence) => fence.destroy(),
-            Self::Monitored(fence) => fence.destroy(),
-            Self::Resource(resource) => resource.destroy(),
-            Self::Allocation(allocation) => allocation.destroy(),
-            Self::Device(device) => device.destroy(),
-            Self::Adapter(_) => (),
-        }
-    }
 }
 
 /// Typed look-ups in the handle table.

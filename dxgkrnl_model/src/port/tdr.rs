@@ -7,6 +7,8 @@ pub(crate) mod steps;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use nt_model::sched::Ticks;
+
 use crate::port::miniport::Miniport;
 use crate::port::sync::{Lock, Rank};
 pub(crate) use device_state::DeviceState;
@@ -19,6 +21,16 @@ pub(crate) struct NodeState {
     pub(crate) resetting: bool,
     /// `DxgkDdiResetHwEngine` has returned and `DxgkDdiResumeHwEngine` has not been called.
     pub(crate) quiet: bool,
+}
+
+/// What the watch of one queue saw.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct QueueWatch {
+    pub(crate) progress: u64,
+    /// Since when the progress has been that with more queued.
+    pub(crate) since: Option<Ticks>,
+    /// How many looks in a row have found that the queue's buffers do not run.
+    pub(crate) stalled: u32,
 }
 
 /// What is known of the timeouts of an adapter, and of its resets.

@@ -21,8 +21,7 @@ use crate::port::ddi::{self, call_ddi};
 use crate::port::miniport::Miniport;
 use crate::port::rules::tdr::{TDR_MASK, TDR_QUERY};
 use crate::port::tdr::steps::{Reason, Step};
-use crate::sched::vidsch::Node;
-use crate::sched::vidsch::VidSch;
+use crate::sched::vidsch::{Node, VidSch};
 
 /// A node that depends on one that is reset.
 struct Dependent {

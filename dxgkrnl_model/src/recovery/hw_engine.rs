@@ -26,10 +26,8 @@ use crate::port::ddi::{self, call_ddi};
 use crate::port::miniport::Miniport;
 use crate::port::personality::Departure;
 use crate::port::rules::tdr::{TDR_GUILTY, TDR_INVALIDATE};
-use crate::port::tdr::DeviceState;
-use crate::port::tdr::NodeState;
-use crate::port::tdr::Tdr;
 use crate::port::tdr::steps::{Reason, Step, What};
+use crate::port::tdr::{DeviceState, NodeState, Tdr};
 use crate::recovery::Watch;
 
 /// Between the reset of an engine and its resumption, in which DXG-INT-AFTER-RESET is judged: five milliseconds.

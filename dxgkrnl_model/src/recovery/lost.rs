@@ -14,13 +14,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::memory::Manager;
-use crate::memory::VidMm;
 use crate::memory::allocation::{Allocation, Place};
 use crate::memory::pages::Page;
 use crate::memory::paging::{Op, PagingError};
-use crate::memory::residency;
 use crate::memory::va::PAGE;
+use crate::memory::{Manager, VidMm, residency};
 use crate::objects::device::Device;
 use crate::objects::process::ProcessAdapter;
 use crate::port::caps::Segment;

@@ -18,16 +18,13 @@ use crate::port::personality::Departure;
 use crate::port::rules::tdr::{
     PREEMPT_ANSWER, TDR_ABORTED, TDR_ABORTED_NAME, TDR_FENCE, TDR_FENCE_BEHIND, TDR_GUILTY, TDR_QUERY, TDR_STATUS,
 };
-use crate::port::tdr::DeviceState;
-use crate::port::tdr::Tdr;
-use crate::port::tdr::question;
 use crate::port::tdr::steps::{Reason, Step, What};
+use crate::port::tdr::{DeviceState, Tdr, question};
 use crate::port::worker::Worker;
 use crate::recovery::Watch;
-use crate::sched::vidsch::Node;
-use crate::sched::vidsch::VidSch;
 use crate::sched::vidsch::dpc::{give_back, hear};
 use crate::sched::vidsch::packet::{Load, Packet, Snapshot, is_before};
+use crate::sched::vidsch::{Node, VidSch};
 
 /// What the watch of one packet node saw.
 #[derive(Clone, Copy, Debug, Default)]

@@ -16,8 +16,7 @@ use wddm_abi::{
 
 use crate::entry::interface::memory::DriverMemory;
 use crate::port::callback::{callback, callback_of, record, routines, store_record};
-use crate::port::features::FeatureState;
-use crate::port::features::Features;
+use crate::port::features::{FeatureState, Features};
 use crate::port::handle::{self, raw};
 use crate::port::miniport::Miniport;
 use crate::port::rules::start::FEATURE_INTERFACE;

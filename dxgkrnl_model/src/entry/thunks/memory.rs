@@ -13,12 +13,11 @@ use wddm_abi::{
 use super::device::{device, private};
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
 use crate::memory::va::{PAGE, Protection, Wanted};
-use crate::objects::companion;
 use crate::objects::device::Device;
-use crate::objects::open_allocation;
 use crate::objects::open_allocation::{OpenAllocation, Request, standard};
 use crate::objects::paging_queue::{self, MapRequest, PagingQueue};
 use crate::objects::process::UserObject;
+use crate::objects::{companion, open_allocation};
 use crate::port::handle::HandleType;
 use crate::port::miniport::Miniport;
 use crate::port::personality::Residency;

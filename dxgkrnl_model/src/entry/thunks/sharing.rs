@@ -18,8 +18,7 @@ use crate::objects::fence::monitored::{Behaviour, FenceState, MonitoredFence, ar
 use crate::objects::fence::native::{KeptFence, LocalFence};
 use crate::objects::open_allocation::KeptResource;
 use crate::objects::process::UserObject;
-use crate::objects::sharing::Names;
-use crate::objects::sharing::{Body, Name, SharedObject};
+use crate::objects::sharing::{Body, Name, Names, SharedObject};
 
 /// `STANDARD_RIGHTS_READ` of winnt.h.
 const STANDARD_RIGHTS_READ: u32 = 0x0002_0000;

@@ -13,11 +13,10 @@ use std::sync::{Arc, Weak};
 
 use nt_model::PageObject;
 
-use crate::memory::Manager;
-use crate::memory::VidMm;
 use crate::memory::pages::Page;
 use crate::memory::space::Content;
 use crate::memory::va::{PAGE, Protection};
+use crate::memory::{Manager, VidMm};
 use crate::port::miniport::Miniport;
 
 /// Part of a memory object: a page that can be mapped.

@@ -11,8 +11,7 @@ use super::HwContext;
 use crate::objects::hw_queue::HwQueue;
 use crate::port::ddi::{self, call_ddi};
 use crate::port::miniport::Miniport;
-use crate::port::rules::queue::SUSPEND_ACK;
-use crate::port::rules::queue::SUSPEND_STATUS;
+use crate::port::rules::queue::{SUSPEND_ACK, SUSPEND_STATUS};
 use crate::port::worker::Worker;
 
 /// First suspend fence.

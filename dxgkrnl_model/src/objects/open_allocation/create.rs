@@ -18,8 +18,7 @@ use crate::objects::device::{Device, judge_creation};
 use crate::objects::process::{ProcessInner, UserObject};
 use crate::port::caps::Caps;
 use crate::port::ddi::{self, call_ddi};
-use crate::port::handle::DriverHandle;
-use crate::port::handle::HandleType;
+use crate::port::handle::{DriverHandle, HandleType};
 use crate::port::poison;
 use crate::port::rules::paging::{
     ALLOC_CPU_VISIBLE, ALLOC_FLAGS, ALLOC_OUTPUT, ALLOC_SEGMENT, ALLOC_SIZE, OBJECT_HANDLE,

@@ -8,12 +8,11 @@ use wddm_abi::{DXGKARG_CREATEPROCESS, NTSTATUS, ntstatus};
 
 use super::ProcessInner;
 use super::root::Roots;
-use crate::memory::VidMm;
 use crate::memory::fence::kept::Kept;
 use crate::memory::page_table::Purpose;
 use crate::memory::paging::PagingError;
 use crate::memory::space::{AddressSpace, Content, Owner};
-use crate::memory::{Job, Manager};
+use crate::memory::{Job, Manager, VidMm};
 use crate::objects::companion::Privileged;
 use crate::objects::device::Device;
 use crate::objects::doorbell::DoorbellPages;

@@ -13,11 +13,10 @@ use wddm_abi::{
 };
 
 use super::{DriverInterface, Features};
-use crate::port::ddi;
 use crate::port::miniport::Miniport;
-use crate::port::poison;
 use crate::port::query::Buffer;
 use crate::port::rules::testing::{FEATURE_REFUSAL, TESTING_BUILD, TESTING_INTERFACE, TESTING_OVERRUN, TESTING_SIZE};
+use crate::port::{ddi, poison};
 
 /// Most bytes of a buffer for tests.
 pub(crate) const MOST_BYTES: usize = 4096;

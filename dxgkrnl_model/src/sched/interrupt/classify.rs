@@ -29,9 +29,8 @@ use crate::port::rules::tdr::TDR_LATE;
 use crate::port::tdr::Tdr;
 use crate::port::tdr::question::note_reported;
 use crate::port::tdr::steps::Reason;
-use crate::sched::vidsch::Node;
-use crate::sched::vidsch::VidSch;
 use crate::sched::vidsch::packet::Packet;
+use crate::sched::vidsch::{Node, VidSch};
 
 /// Fences that one notification may name.
 const MAX_FENCES: u32 = 0x1_0000;

@@ -6,8 +6,7 @@ use wddm_abi::{DXGK_INTERRUPT_TYPE, DXGKARGCB_NOTIFY_INTERRUPT_DATA};
 
 use super::Interrupts;
 use super::{Notice, Signaled};
-use crate::port::miniport::JOURNAL;
-use crate::port::miniport::Miniport;
+use crate::port::miniport::{JOURNAL, Miniport};
 use crate::port::sync::{Lock, Rank};
 
 /// One `DxgkCbNotifyInterrupt` that made sense.

@@ -10,14 +10,12 @@ use crate::objects::fence::native::NativeFence;
 use crate::objects::scheduling_log::SchedulingLogSet;
 use crate::port::miniport::Miniport;
 use crate::port::personality::Departure;
-use crate::port::tdr::DeviceState;
-use crate::port::tdr::Tdr;
 use crate::port::tdr::steps::Reason;
+use crate::port::tdr::{DeviceState, Tdr};
 use crate::port::worker::{Escalation, Worker};
 use crate::sched::interrupt::{NodeList, Notice, Signaled};
-use crate::sched::vidsch::Node;
-use crate::sched::vidsch::VidSch;
 use crate::sched::vidsch::packet::{Load, Packet};
+use crate::sched::vidsch::{Node, VidSch};
 
 /// Works off one node's notifications in the order in which they came.
 ///
