@@ -35,7 +35,8 @@ pub use crate::sched::interrupt::Notification;
 pub use crate::sched::vidsch::journal::{PacketEvent, Preemptions};
 pub use start::StartError;
 
-/// An adapter.
+/// An adapter as tools and tests hold it. What is asked of its driver, and what is known of both, is the [`Miniport`]'s,
+/// to which it leads.
 #[derive(Debug)]
 pub struct Adapter {
     miniport: Arc<Miniport>,
@@ -62,7 +63,7 @@ impl Adapter {
         cross::private_data(self)
     }
 
-    /// The state of a feature. Asks the driver when nobody has yet.
+    /// The state of a feature; the driver is asked when it was not before.
     pub fn feature(&self, id: DXGK_FEATURE_ID) -> FeatureState {
         Features::of(self).query(self, id)
     }

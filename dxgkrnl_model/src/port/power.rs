@@ -113,12 +113,12 @@ impl Power {
     }
 
     /// Components begin in F0.
-    pub(crate) fn start(&self, _adapter: &Arc<Miniport>, caps: &Arc<Caps>) {
+    pub(crate) fn start(&self, caps: &Caps) {
         *self.components.lock() = caps.power_components.iter().map(Component::of).collect();
     }
 
     /// The adapter stops.
-    pub(crate) fn stop(&self, _adapter: &Arc<Miniport>) {
+    pub(crate) fn stop(&self) {
         self.components.lock().clear();
         self.sleep.clear();
     }

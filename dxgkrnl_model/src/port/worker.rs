@@ -1,7 +1,7 @@
 //! The worker of an adapter: the one thread that submits, waits and recovers for its nodes.
 //!
-//! Whoever has work for it says so by [`Worker::kick`], or hands it a job to do at PASSIVE_LEVEL by [`Worker::defer`].
-//! What a round is the layer that starts it says.
+//! [`Worker::kick`] lets it look; [`Worker::defer`] hands it a job to do at PASSIVE_LEVEL. What a round is, the layer
+//! that starts it says.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -375,7 +375,7 @@ impl Miniport {
         Interrupts::of(self).set_nodes(caps.nodes.len());
         VidSch::of(self).start(self, &caps);
         crate::recovery::begin(self);
-        Power::of(self).start(self, &caps);
+        Power::of(self).start(&caps);
         let step = if caps.is_gpu_mmu() { "the system paging process" } else { "the system device" };
         crate::entry::system::start(self, &caps).map_err(|status| StartError::Driver { step: step.into(), status })?;
         match VidSch::of(self).system_context().is_none_or(|context| context.has_segment()) {

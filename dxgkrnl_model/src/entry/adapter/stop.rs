@@ -48,7 +48,7 @@ impl Miniport {
         SchedulingLogSet::of(self).hide(self);
         crate::entry::system::stop(self);
         crate::recovery::end(self);
-        Power::of(self).stop(self);
+        Power::of(self).stop();
         crate::recovery::clear_idle(self);
         self.stop_device();
     }
@@ -115,7 +115,7 @@ impl Miniport {
             Tdr::of(self).end();
             crate::entry::system::stop(self);
             crate::recovery::end(self);
-            Power::of(self).stop(self);
+            Power::of(self).stop();
             crate::recovery::clear_idle(self);
             self.stop_device();
         } else {
