@@ -70,15 +70,34 @@ fn every_helper_of_the_page_is_there_for_other_crates() {
             let last = name.trim_end_matches('!').rsplit("::").next().unwrap_or(name);
             // A case names a type by the library's own path, or is handed a value of it.
             let owner = name.split("::").next().unwrap_or(name);
-            let is_item = !name.contains("::") && !name.ends_with('!');
-            let is_exported = !is_item || PAGE.lines().any(|line| is_in_list(line, owner));
-            if !is_public(&all, last) || !is_exported {
+            let is_member = name.contains("::");
+            let is_exported = is_member || name.ends_with('!') || PAGE.lines().any(|line| is_in_list(line, owner));
+            let is_there = if is_member { is_public(&blocks_of(&all, owner), last) } else { is_public(&all, last) };
+            if !is_there || !is_exported {
                 missing.push(format!("{name} ({what})"));
             }
         }
     }
     assert!(missing.is_empty() && named > 50, "{named} names; not there: {missing:#?}");
+    assert!(is_public(&blocks_of(&all, "Os"), "suspend") && !is_public(&blocks_of(&all, "Raw"), "suspend"));
     assert!(!is_public(&all, "no_such_helper") && !is_public("pub(super) fn hidden() {}", "hidden"));
+}
+
+/// The declaration of a type, and its `impl` blocks, among them those that macros fill.
+fn blocks_of(all: &str, owner: &str) -> String {
+    let begins = |line: &&str| {
+        let line = line.trim_start();
+        let declares = line.starts_with("impl") || line.starts_with("pub struct") || line.starts_with("pub enum");
+        declares && !line.contains(" for ") && is_in_list(line, owner)
+    };
+    let mut blocks = String::new();
+    let mut lines = all.lines();
+    while let Some(first) = lines.find(begins) {
+        let indent = first.len() - first.trim_start().len();
+        let end = format!("{}}}", " ".repeat(indent));
+        blocks.extend(lines.by_ref().take_while(|line| *line != end).flat_map(|line| [line, "\n"]));
+    }
+    blocks
 }
 
 /// Returns whether a line of code has this name among others.

@@ -13,20 +13,45 @@ const CIRCLE: usize = 16;
 /// The source without comments, strings and tests.
 fn code(source: &str) -> String {
     let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    let lines = source.lines().map(|line| line.split("//").next().unwrap_or_default());
-    let (mut code, mut quoted) = (String::new(), false);
-    for line in lines {
-        let mut last = ' ';
-        for c in line.chars() {
-            quoted ^= c == '"' && last != '\\' && last != '\'';
-            if !quoted {
-                code.push(c);
-            }
-            last = c;
+    let (mut code, mut rest) = (String::new(), source);
+    while let Some(c) = rest.chars().next() {
+        let skipped = match c {
+            '/' if rest.starts_with("//") => rest.find('\n').unwrap_or(rest.len()),
+            '"' => string(rest),
+            'r' if rest.starts_with("r\"") || rest.starts_with("r#\"") => raw_string(rest),
+            // A character; a lifetime has no quote behind its name.
+            '\'' if rest.starts_with("'\\") => 2 + rest[3..].find('\'').map_or(0, |end| end + 2),
+            '\'' if rest.chars().nth(2) == Some('\'') => rest.char_indices().nth(3).map_or(rest.len(), |(at, _)| at),
+            _ => 0,
+        };
+        if skipped == 0 {
+            code.push(c);
         }
-        code.push('\n');
+        rest = &rest[skipped.max(c.len_utf8())..];
     }
     code
+}
+
+/// The length of a string's text, from quote to quote.
+fn string(text: &str) -> usize {
+    let mut escaped = false;
+    for (at, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '"' => return at + 1,
+            _ => {}
+        }
+    }
+    panic!("a string without an end: {}", text.lines().next().unwrap_or_default());
+}
+
+/// The same of a raw string, with its hashes.
+fn raw_string(text: &str) -> usize {
+    let hashes = text[1..].chars().take_while(|c| *c == '#').count();
+    let end = format!("\"{}", "#".repeat(hashes));
+    let start = 2 + hashes;
+    text[start..].find(&end).map_or(text.len(), |at| start + at + end.len())
 }
 
 /// The paths in a tree of names: `a::{b, c::{d as e}}` has `a::b` and `a::c::d`.
@@ -178,6 +203,14 @@ fn few_files_of_the_model_name_each_other_in_a_circle() {
 fn the_landing_page_draws_the_layers() {
     let page = include_str!("../dxgkrnl_model/src/lib.rs");
     assert!(page.contains(&LAYERS.join(" ← ")), "`{}` is not on the page", LAYERS.join(" ← "));
+}
+
+#[test]
+fn what_is_no_code_is_left_out() {
+    let source = r##"let a = "C:\\"; let b = '"'; let c = "it's '"; let d = '\''; // crate::entry::x
+        let e: &'static str = r#"crate::entry::y " "#; let f = "// no comment"; crate::port::z()"##;
+    assert_eq!(paths(source), ["crate::port::z"]);
+    assert_eq!(code("'\\\\' 'a' f::<'a>()"), "  f::<'a>()");
 }
 
 /// The checks can fail.

@@ -53,14 +53,18 @@ pub fn setting(text: &str) -> Result<(String, u32), String> {
     Ok(((*known).to_owned(), value))
 }
 
-/// Makes a file for results, or takes the one that is there, before anything is played for them.
+/// Looks, before anything is played, whether results can be written to a file. One that is not there is not there
+/// behind that either.
 ///
 /// # Errors
 /// It cannot be written.
 pub fn can_write(path: Option<&Path>) -> Result<()> {
-    if let Some(path) = path {
-        let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
-        opened.with_context(|| format!("cannot write {}", path.display()))?;
+    let Some(path) = path else { return Ok(()) };
+    let is_new = !path.exists();
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    drop(opened.with_context(|| format!("cannot write {}", path.display()))?);
+    if is_new {
+        std::fs::remove_file(path).with_context(|| format!("cannot write {}", path.display()))?;
     }
     Ok(())
 }

@@ -63,8 +63,8 @@ fn cpu_wake(bed: &Bed) -> Result<Vec<Measured>> {
     })
 }
 
-/// Nanoseconds of at most `wakes` wakes by the values `first` to `last` of a fence: of those alone whose signal was seen
-/// before the waiter ran.
+/// Nanoseconds of at most `wakes` wakes by the values `first` to `last` of a fence: of those alone whose signal was
+/// seen before the waiter ran.
 fn woken(
     bed: &Bed,
     process: &Resident,

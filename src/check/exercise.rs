@@ -48,6 +48,7 @@ pub(super) fn exercise(run: &Run, adapter: &Arc<Adapter>) {
             let work = Work::begin(&raw, device, node, info.is_hardware_scheduled(), fence, &notes);
             if work.is_some_and(|mut work| work.is_done(1, &notes)) {
                 notes.reach(Reach::Submit);
+                notes.run.seen().worked.insert(node);
             }
         }
         if round == "orderly" {

@@ -88,7 +88,7 @@ fn preempted(notes: &Notes<'_>, adapter: &Arc<Adapter>, node: u32) -> Option<boo
     };
     notes.say(&format!("preempt node {node}"), &format!("asked {asked} times, {answers} answers; {had}"));
     let ended = notes.tell("wait for the end of all of it", work.end(notes));
-    Some(answers > 0 && ended.is_some())
+    Some(answers > 0 && ended == Some(true))
 }
 
 /// Returns whether the context of a queue was suspended and resumed, and its work has ended behind that. `None`: it has
@@ -103,7 +103,7 @@ fn suspended(notes: &Notes<'_>, adapter: &Arc<Adapter>, node: u32) -> Option<boo
     let said = if acknowledged { "acknowledged" } else { "not acknowledged" };
     notes.say(&format!("suspend and resume its context on node {node}"), said);
     let ended = notes.tell("wait for the end of all of it", work.end(notes));
-    Some(acknowledged && ended.is_some())
+    Some(acknowledged && ended == Some(true))
 }
 
 /// Has each engine reset, and then the adapter, and demands that there is work again behind each.
@@ -150,7 +150,7 @@ pub(super) fn reset(run: &Run, adapter: &Arc<Adapter>) {
     if works_again(run, adapter, None) {
         notes.reach(Reach::Reset);
     } else {
-        notes.lack(Reach::Reset, "there is no work behind the adapter's reset");
+        notes.lack(Reach::Reset, "not every node has work done behind the adapter's reset");
     }
 }
 
@@ -203,15 +203,18 @@ fn outcome(recovery: Option<&Recovery>, of: impl Fn(&Step) -> Option<(&'static s
     }
 }
 
-/// Returns whether a process that begins behind a reset has its work done, as far as there was any before: on this
-/// node, or on all. What a driver still reports from before the reset comes while it waits.
+/// Returns whether a process that begins behind a reset has its work done on each node that had work done before: on
+/// this one, or on all. What a driver still reports from before the reset comes while it waits.
 fn works_again(run: &Run, adapter: &Arc<Adapter>, only: Option<u32>) -> bool {
     let notes = Notes { run, round: "later" };
-    let Some(client) = Client::new(&notes, adapter) else { return false };
-    let mut works = 0;
-    for (node, in_hardware) in nodes(adapter).into_iter().filter(|(node, _)| only.is_none_or(|only| only == *node)) {
-        let work = client.work(&notes, node, in_hardware);
-        works += u32::from(work.is_some_and(|mut work| work.is_done(1, &notes)));
+    let mut worked = run.seen().worked.clone();
+    worked.retain(|node| only.is_none_or(|only| only == *node));
+    if worked.is_empty() {
+        return true;
     }
-    works > 0 || !run.seen().reached.contains(&Reach::Submit)
+    let Some(client) = Client::new(&notes, adapter) else { return false };
+    let mut here = nodes(adapter).into_iter().filter(|(node, _)| worked.contains(node));
+    here.all(|(node, in_hardware)| {
+        client.work(&notes, node, in_hardware).is_some_and(|mut work| work.is_done(1, &notes))
+    })
 }

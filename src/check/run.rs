@@ -9,6 +9,7 @@ use dxgkrnl_model::adapter::{Adapter, AdapterConfig, StartError};
 use dxgkrnl_model::driver::{Driver, DriverError};
 use dxgkrnl_model::os::Os;
 use nt_model::LoadError;
+use std::collections::BTreeSet;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub(super) struct Seen {
     /// Steps that the driver took or refused, in words.
     pub steps: Vec<String>,
     pub reached: Vec<Reach>,
+    /// Nodes on which a process's work has ended, before anything was reset.
+    pub worked: BTreeSet<u32>,
     /// What was not reached, and why.
     pub lacks: Vec<(Reach, String)>,
     /// Functions that the driver has registered.

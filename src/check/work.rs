@@ -6,8 +6,7 @@ use crate::scenario::Raw;
 use anyhow::{Result, ensure};
 use wddm_abi::{
     D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEHWQUEUE, D3DKMT_DEVICEEXECUTION_STATE,
-    D3DKMT_DEVICESTATE_TYPE, D3DKMT_GETDEVICESTATE, D3DKMT_HANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU,
-    D3DKMT_SUBMITCOMMAND, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
+    D3DKMT_HANDLE, D3DKMT_SIGNALSYNCHRONIZATIONOBJECTFROMGPU, D3DKMT_SUBMITCOMMAND, D3DKMT_SUBMITCOMMANDTOHWQUEUE,
 };
 
 /// Where a command buffer is said to be that is not to be executed. Nothing is mapped there.
@@ -182,11 +181,7 @@ pub(super) fn waited(
     let ended = raw.wait_event(&event, limit);
     raw.close(handle);
     ensure!(ended, "it has not ended within {limit:?}");
-    let mut state = D3DKMT_GETDEVICESTATE::zeroed();
-    state.hDevice = device;
-    state.StateType = D3DKMT_DEVICESTATE_TYPE::D3DKMT_DEVICESTATE_EXECUTION;
-    raw.ok(raw.thunks.D3DKMTGetDeviceState, &mut state)?;
-    let state = state.ExecutionState();
+    let state = raw.execution_state(device)?;
     let active = D3DKMT_DEVICEEXECUTION_STATE::D3DKMT_DEVICEEXECUTION_ACTIVE;
     ensure!(state == active, "the device's state is {state:?}");
     Ok(())

@@ -23,8 +23,8 @@ pub struct Arguments {
     /// Rungs, from the lowest: 0 packets, 1 hardware queues, 2 native fences, 3 doorbells; `crowd` is on rung 3 alone
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = rung, default_values_t = [0, 1, 2, 3])]
     rung: Vec<u32>,
-    /// How many seeds draw, from 1 on: of `readings` a member of the family of Windows, beside the default and each
-    /// reading by itself; of `resets` and `kill` the moments; of `crowd` how often it is played
+    /// How many seeds draw, from 1 on: of `readings` a member of the family of Windows, beside the default, each row
+    /// and each reading by itself; of `resets` and `kill` the moments; of `crowd` how often it is played
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     seeds: u64,
     #[command(flatten)]

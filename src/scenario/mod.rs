@@ -34,7 +34,7 @@
 //! | sharing between processes | `duplicate`, `duplicate_number`, `Raw::share`, `User::receive` |
 //! | the end of a process | `Process::finish`, which waits for what it queued or terminates; beside live objects of its user-mode driver `User::kill` |
 //! | what the driver was called with | `Scene::calls`, `Scene::journal`; handles, nodes, fences and flags: `Scene::journal_with_arguments`, `DdiCall::get` |
-//! | what the driver called and reported | `Scene::callbacks`, `Scene::interrupts`, `native_interrupts`, `Miniport::packet_journal` of the packets of a node |
+//! | what the driver called and reported | `Scene::callbacks`, `Scene::interrupts`, `native_interrupts`, `Adapter::packet_journal` of the packets of a node |
 //! | rules | each is looked at without being asked; `Scene::evaluations` says how often, `Setup::breaks` which must be broken, `Setup::may_break` where a race decides |
 //! | a race whose outcome differs | `Setup::resets_within`, `Setup::may_break`; random numbers by `Dice`, `Stage::seed` |
 //! | another Windows | `Setup::windows`, `Setup::without` a feature; a setting of the driver: `Setup::setting` |

@@ -35,8 +35,8 @@ pub use crate::sched::interrupt::Notification;
 pub use crate::sched::vidsch::journal::{PacketEvent, Preemptions};
 pub use start::StartError;
 
-/// An adapter as tools and tests hold it. What is asked of its driver, and what is known of both, is the [`Miniport`]'s,
-/// to which it leads.
+/// An adapter as tools and tests hold it. What is asked of its driver, and what is known of both, is the
+/// [`Miniport`]'s, to which it leads.
 #[derive(Debug)]
 pub struct Adapter {
     miniport: Arc<Miniport>,

@@ -172,6 +172,12 @@ impl Machine {
         }
     }
 
+    /// Takes an IRP back that could not be built whole.
+    fn drop_irp(&self, irp: usize) {
+        self.io.irps.lock().remove(&irp);
+        self.release_pool(irp);
+    }
+
     /// `IoBuildDeviceIoControlRequest`. The IRP is freed by its completion.
     #[track_caller]
     pub(crate) fn build_control_request(&self, request: &ControlRequest) -> Option<usize> {
@@ -200,7 +206,10 @@ impl Machine {
         }
         let bytes = request.input.1.max(request.output.1);
         if bytes != 0 {
-            let buffer = allocate(&self.memory, self, bytes, IRP_TAG, "a system buffer").ok()?;
+            let Ok(buffer) = allocate(&self.memory, self, bytes, IRP_TAG, "a system buffer") else {
+                self.drop_irp(address);
+                return None;
+            };
             shim::write_bytes(buffer, &shim::read_bytes(request.input.0, request.input.1));
             irp.system_buffer.store(buffer, Ordering::Relaxed);
             if let Some(record) = self.io.irps.lock().get_mut(&address) {
@@ -243,7 +252,10 @@ impl Machine {
         if bytes == 0 || flags & (DO_BUFFERED_IO | DO_DIRECT_IO) == 0 {
             irp.user_buffer.store(buffer, Ordering::Relaxed);
         } else if flags & DO_BUFFERED_IO != 0 {
-            let system = allocate(&self.memory, self, bytes, IRP_TAG, "a system buffer").ok()?;
+            let Ok(system) = allocate(&self.memory, self, bytes, IRP_TAG, "a system buffer") else {
+                self.drop_irp(address);
+                return None;
+            };
             if !read {
                 shim::write_bytes(system, &shim::read_bytes(buffer, bytes));
             }
@@ -252,7 +264,10 @@ impl Machine {
                 record.output = request.buffer;
             }
         } else {
-            let mdl = self.allocate_mdl(buffer, bytes)?;
+            let Some(mdl) = self.allocate_mdl(buffer, bytes) else {
+                self.drop_irp(address);
+                return None;
+            };
             let operation = if read { LockOperation::Write } else { LockOperation::Read };
             self.probe_and_lock(mdl, false, operation);
             irp.mdl_address.store(mdl.address(), Ordering::Relaxed);
@@ -415,8 +430,7 @@ impl Machine {
             if buffer != 0 {
                 self.release_pool(buffer);
             }
-            self.io.irps.lock().remove(&irp);
-            self.release_pool(irp);
+            self.drop_irp(irp);
         }
         if event != 0 {
             self.signal_object(&at::<KEVENT>(event).header, 1);

@@ -440,11 +440,7 @@ impl<'a> Room<'a> {
     /// # Errors
     /// The function's status.
     pub fn state(&self) -> Result<D3DKMT_DEVICEEXECUTION_STATE, Denied> {
-        let mut record = D3DKMT_GETDEVICESTATE::zeroed();
-        record.hDevice = self.device;
-        record.StateType = D3DKMT_DEVICESTATE_TYPE::D3DKMT_DEVICESTATE_EXECUTION;
-        self.raw.ok(self.raw.thunks.D3DKMTGetDeviceState, &mut record)?;
-        Ok(record.ExecutionState())
+        self.raw.execution_state(self.device)
     }
 
     /// The page fault that the device is lost by.

@@ -6,12 +6,13 @@ use super::super::stage::PATIENCE;
 use super::super::te::Hog;
 use super::super::te::held::while_held;
 use super::super::{Played, Scene, Setup, Stage, same};
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::adapter::AdapterState;
 use dxgkrnl_model::pci::{DeviceKind, InterruptModel};
 use dxgkrnl_model::personality::{Gate, MS};
 use gpu_wire::packet::Indirect;
 use nt_model::InterruptDelivery;
+use std::time::Duration;
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
 
@@ -37,6 +38,17 @@ fn busy(scene: &Scene) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Waits until no interrupt of finished work is on its way any more. Returns how often the driver has notified by then.
+fn quiet(scene: &Scene) -> Result<u64> {
+    let told = || scene.callbacks("DxgkCbNotifyInterrupt");
+    let mut last = told();
+    scene.until("the end of the interrupts", || {
+        std::thread::park_timeout(Duration::from_millis(20));
+        Ok(std::mem::replace(&mut last, told()) == told())
+    })?;
+    Ok(told())
+}
+
 pub(super) fn late_dpc(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let client = Client::open(scene, "client")?;
@@ -45,8 +57,8 @@ pub(super) fn late_dpc(stage: &Stage) -> Played {
             queue.run(|list| list.store(page.at(0), round))?;
             page.until(scene, "work", 0, round)?;
             until_idle(scene, &queue)?;
+            let told = quiet(scene)?;
             let before = scene.calls("DxgkDdiDpcRoutine");
-            let told = scene.callbacks("DxgkCbNotifyInterrupt");
             // Half of them among others': work is under way, whose end is told all the same.
             if round % 2 == 0 {
                 queue.run(|list| list.store(page.at(1), round))?;

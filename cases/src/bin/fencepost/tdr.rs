@@ -96,7 +96,7 @@ pub fn run(arguments: Arguments, machine: &Machine) -> Result<bool> {
             list(&format!("{id:14}{name} ({part})\n      {criterion}\n      {source}"));
             portable.err().iter().for_each(|why| list(&format!("      over the model alone: {why}")));
             kit.iter().for_each(|name| list(&format!("      kit: {name}")));
-            println!("      published: {published}");
+            list(&format!("      published: {published}"));
         }
         return Ok(true);
     }
