@@ -141,9 +141,20 @@ fn graph(sources: &BTreeMap<String, String>) -> BTreeMap<String, BTreeSet<String
         (1..=at.len()).rev().map(|length| at[..length].join("::")).find(|module| sources.contains_key(module))
     };
     let named = |module: &String, source: &String| -> BTreeSet<String> {
-        paths(source).iter().filter_map(|path| resolve(module, path)).filter(|other| other != module).collect()
+        let paths = paths(source);
+        for path in paths.iter().filter_map(|path| path.strip_prefix("crate::")) {
+            // A name that the crate gives to something of a layer's would hide the layer.
+            assert!(LAYERS.contains(&path.split("::").next().unwrap_or_default()), "{module}: crate::{path}");
+        }
+        paths.iter().filter_map(|path| resolve(module, path)).filter(|other| other != module).collect()
     };
     sources.iter().map(|(module, source)| (module.clone(), named(module, source))).collect()
+}
+
+#[test]
+#[should_panic(expected = "port::a: crate::adapter::Adapter")]
+fn a_name_of_the_crate_is_no_way_around_the_layers() {
+    graph(&BTreeMap::from([("port::a".to_owned(), "use crate::adapter::Adapter;".to_owned())]));
 }
 
 /// Where a module lies: the number of its layer.

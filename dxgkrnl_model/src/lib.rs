@@ -37,10 +37,10 @@
 //! | `entry` | [`thunks`], the driver's callbacks, the life of an [`Adapter`](adapter::Adapter), [`initiative`] (what the OS does unasked), the [`report`] |
 //!
 //! Where a lower layer has something done by one above it, that one has entered it before: `Worker::escalate` (an
-//! engine is to be reset, or to go to F1), `on_overdue` (suspensions), `on_retire` (contexts of packets), `on_end` (of
-//! a process), and `Hooks` of VidMm (paging buffers go to the paging node, contexts follow a new root, locks follow an
-//! allocation). What a layer keeps of an adapter lies with it as an *extension*, which is found by its type:
-//! `VidSch::of(adapter)`.
+//! engine is to be reset, or to go to F1), the hooks `Overdue` (suspensions), `Retire` (contexts of packets) and
+//! `AtEnd` (of a process), and `Hooks` of VidMm (paging buffers go to the paging node, contexts follow a new root,
+//! locks follow an allocation). What a layer keeps of an adapter lies with it as an *extension*, which is found by its
+//! type: `VidSch::of(adapter)`.
 //!
 //! # The life of a submission
 //!

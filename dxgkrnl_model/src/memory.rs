@@ -1,4 +1,4 @@
-//! VidMm: memory of one adapter. Segments, page tables, the paging process, allocations and their residency.
+//! VidMm: memory of one adapter. Segments, page tables, address spaces, allocations and their residency.
 //!
 //! Everything that needs the paging node is a job of one worker thread per adapter. A job that is posted later is done
 //! later; so a paging queue's fence, signalled by a job behind its operations, says that they are done.

@@ -12,6 +12,7 @@ pub(crate) mod edu;
 pub(crate) mod extensions;
 pub mod features;
 pub mod handle;
+pub(crate) mod hook;
 pub mod miniport;
 pub(crate) mod nodes;
 pub mod pci;

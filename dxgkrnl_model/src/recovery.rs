@@ -9,20 +9,22 @@
 //! **Packet nodes.** The oldest buffer that has been with the driver for TdrDelay makes the node be preempted, if it
 //! was not before ([`crate::sched::vidsch`]); if a preemption is not acknowledged within TdrDelay, the engine is reset
 //! ([`packet`]).
+//!
 //! **Adapters.** What cannot be reset alone, or fails to be, or took a paging packet along, takes the adapter
 //! ([`adapter`]).
 //!
 //! | file | holds |
 //! |---|---|
-//! | here | the watch, and probes of hardware-scheduled nodes |
-//! | `steps.rs`, `journal.rs` | a recovery as a list of steps, and the recoveries that there were |
+//! | here | begin and end, the worker's round, the watch, and probes of hardware-scheduled nodes |
+//! | `journal.rs` | the recoveries that there were, each a list of [steps](crate::port::tdr::steps) |
 //! | `packet.rs` | packet nodes: the watch, and the reset of an engine |
 //! | `dependents.rs` | nodes that the reset of another takes along |
 //! | `hw_engine.rs` | hardware-scheduled nodes: the reset of an engine |
 //! | `adapter.rs` | the reset of the adapter |
 //! | `come_off.rs` | work that is to come off its engine outside the watch |
 //! | `collect.rs` | debug information |
-//! | `lockout.rs` | processes that hang engines again and again |
+//! | `idle.rs`, `sleep.rs` | engines that go to F1, the device in D3 |
+//! | `lost.rs` | memory that loses its content |
 //! | `unheard.rs` | fences that passed their monitored values without an interrupt |
 //!
 //! Source: articles timeout-detection-and-recovery, tdr-changes-in-windows-8, tdr-registry-keys; DDI pages of the
@@ -49,10 +51,12 @@ use wddm_abi::DXGK_SCHEDULING_LOG_CONTEXT_STATE;
 pub(crate) use self::come_off::{preempt, take_packets_off};
 use self::hw_engine::Late;
 pub(crate) use self::idle::clear as clear_idle;
-use crate::objects::hw_context::{HwContext, Suspend, suspension};
+use crate::objects::hw_context::suspension::Overdue;
+use crate::objects::hw_context::{HwContext, Suspend};
 use crate::objects::hw_queue::HwQueue;
-use crate::objects::process;
+use crate::objects::process::AtEnd;
 use crate::objects::scheduling_log::SchedulingLogSet;
+use crate::port::hook::Hook;
 use crate::port::miniport::Miniport;
 use crate::port::personality::{Departure, Gate};
 use crate::port::power::Power;
@@ -206,10 +210,10 @@ pub(crate) fn round(adapter: &Arc<Miniport>) -> Option<Ticks> {
 pub(crate) fn begin(adapter: &Arc<Miniport>) {
     Tdr::of(adapter).begin();
     Watch::of(adapter).begin();
-    suspension::on_overdue(adapter, |adapter, node, late| {
+    Hook::<Overdue>::enter(adapter, |adapter, node, late| {
         hw_engine::recover(adapter, node, Late::Owes(late), Reason::Suspension);
     });
-    process::on_end(adapter, unheard::judge_at_end);
+    Hook::<AtEnd>::enter(adapter, unheard::judge_at_end);
     Worker::of(adapter).start(adapter, round, escalated);
     adapter.watchdog.start(adapter);
 }

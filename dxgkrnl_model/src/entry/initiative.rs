@@ -358,7 +358,7 @@ impl Os {
     /// Source: DDI page DxgkCbQueueDpc (several interrupts can come before the routine runs once).
     pub fn queue_late_dpc(&self, adapter: &Arc<Adapter>) -> bool {
         let _inside = self.kernel().enter();
-        crate::sched::interrupt::queue_late_dpc(adapter)
+        crate::port::section::queue_dpc(adapter)
     }
 
     /// Runs `f` at the device's level: an adapter's interrupt routine waits meanwhile, as behind a long routine of

@@ -55,9 +55,7 @@ pub(crate) fn start(adapter: &Arc<Miniport>, caps: &Arc<Caps>) -> Result<(), NTS
         },
         give_up: |adapter| VidSch::of(adapter).give_up_paging(adapter),
     });
-    let process = create(adapter, &manager)?;
-    let made: &SystemProcess = adapter.extension();
-    *made.process.lock() = process;
+    create(adapter, &manager)?;
     manager.begin(adapter);
     Ok(())
 }
@@ -73,10 +71,11 @@ pub(crate) fn stop(adapter: &Arc<Miniport>) {
     VidMm::of(adapter).forget(adapter);
 }
 
-/// Makes everything. `None`: the adapter has no GPU virtual addresses, and no paging process with page tables.
-fn create(adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<Option<Arc<ProcessAdapter>>, NTSTATUS> {
+/// Makes everything, and keeps what there is when a step fails, for [`stop`]. An adapter without GPU virtual addresses
+/// has no paging process with page tables.
+fn create(adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), NTSTATUS> {
     if manager.caps.mmu.is_none() {
-        return create_physical(adapter, manager).map(|()| None);
+        return create_physical(adapter, manager);
     }
     let made: &SystemProcess = adapter.extension();
     let kind = adapter.personality().system_processes;
@@ -88,6 +87,7 @@ fn create(adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<Option<Arc<
     };
     another(SystemProcesses::AnotherFirst)?;
     let process = ProcessAdapter::create_system(adapter, &manager.caps)?;
+    *made.process.lock() = Some(process.clone());
     manager.set_system(Some(process.address_space()));
     another(SystemProcesses::AnotherLast)?;
     another(SystemProcesses::AnotherBriefly)?;
@@ -106,7 +106,7 @@ fn create(adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<Option<Arc<
     if let Some(idle) = brief {
         idle.destroy();
     }
-    Ok(Some(process))
+    Ok(())
 }
 
 /// Makes the system's device and a context on the node that pages, for an adapter without any GPU virtual addresses.

@@ -1,6 +1,7 @@
 //! Contexts of packet nodes, and the system context.
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
 use nt_model::sched::Ticks;
 use wddm_abi::{
@@ -20,6 +21,7 @@ use crate::port::alive::make_room;
 use crate::port::caps::Caps;
 use crate::port::ddi::{self, call_ddi};
 use crate::port::handle::{DriverHandle, KernelHandle, KernelObject};
+use crate::port::hook::Hook;
 use crate::port::miniport::Miniport;
 use crate::port::personality::StrayRoot;
 use crate::port::poison;
@@ -51,18 +53,8 @@ impl KernelObject for Context {
     const KIND: &'static str = "context";
 }
 
-/// Waits until no buffer of a context is with the driver. IRQL: PASSIVE_LEVEL.
+/// Waits until no buffer of a context is with the driver: the scheduler enters it as a [`Hook`]. IRQL: PASSIVE_LEVEL.
 pub(crate) type Retire = fn(&Arc<Miniport>, &Arc<Context>);
-
-/// What the scheduler has entered.
-#[derive(Default)]
-struct OnRetire(OnceLock<Retire>);
-
-/// The scheduler enters what it does about a context that ends.
-pub(crate) fn on_retire(adapter: &Miniport, what: Retire) {
-    let OnRetire(slot) = adapter.extension();
-    slot.get_or_init(|| what);
-}
 
 impl PagingContext for Context {
     fn driver_handle(&self) -> usize {
@@ -70,29 +62,38 @@ impl PagingContext for Context {
     }
 }
 
-/// Contexts of packet nodes that processes have on an adapter.
+/// Contexts of packet nodes that processes have on an adapter, by node.
 #[derive(Debug)]
-struct Contexts(Lock<Vec<Weak<Context>>>);
+struct Contexts(Lock<BTreeMap<u32, Vec<Weak<Context>>>>);
 
 impl Default for Contexts {
     fn default() -> Self {
-        Self(Lock::new(Rank::Registry, Vec::new()))
+        Self(Lock::new(Rank::Registry, BTreeMap::new()))
     }
 }
 
 impl Context {
-    /// Live contexts of packet nodes that processes have on an adapter.
-    pub(crate) fn all_of(adapter: &Miniport) -> Vec<Arc<Self>> {
-        let Contexts(list) = adapter.extension();
-        list.lock().iter().filter_map(Weak::upgrade).filter(|context| context.driver.is_alive()).collect()
+    /// The contexts that processes have on a node, in the order in which they came, those among them that were
+    /// destroyed and are in use still.
+    pub(crate) fn on_node(adapter: &Miniport, node: u32) -> Vec<Arc<Self>> {
+        let Contexts(lists) = adapter.extension();
+        lists.lock().get(&node).map(|list| list.iter().filter_map(Weak::upgrade).collect()).unwrap_or_default()
     }
 
-    /// Enters it among those of its adapter: from here on its node gives it turns.
+    /// Enters it among those of its node, which gives it turns from here on.
     pub(crate) fn enter(self: &Arc<Self>) {
-        let Contexts(list) = self.device.adapter().extension();
-        let mut contexts = list.lock();
-        make_room(&mut contexts);
-        contexts.push(Arc::downgrade(self));
+        let Contexts(lists) = self.device.adapter().extension();
+        let mut lists = lists.lock();
+        let list = lists.entry(self.node).or_default();
+        make_room(list);
+        list.push(Arc::downgrade(self));
+    }
+
+    /// The nodes go: the adapter stops.
+    pub(crate) fn leave_nodes(adapter: &Miniport) {
+        let Contexts(lists) = adapter.extension();
+        let gone = std::mem::take(&mut *lists.lock());
+        drop(gone);
     }
 
     /// Makes a context for a process.
@@ -314,8 +315,7 @@ impl Context {
         self.commands.drop_all();
         self.device.process().forget_companion(self.driver_handle());
         let adapter = self.device.adapter();
-        let OnRetire(slot) = adapter.extension();
-        if let Some(retire) = slot.get() {
+        if let Some(retire) = Hook::<Retire>::of(adapter) {
             retire(adapter, self);
         }
         let driver = self.driver.take()?;
@@ -440,7 +440,7 @@ pub(crate) fn set_root(device: &Device, context: usize, root: Option<Root>) {
         None => segment,
     };
     let mut arguments = DXGKARG_SETROOTPAGETABLE::zeroed();
-    arguments.hContext = core::ptr::with_exposed_provenance_mut(context);
+    arguments.hContext = crate::port::handle::of_driver(context);
     arguments.Address.SegmentId = segment;
     arguments.Address.SegmentOffset = address;
     // CAST: a root has at most 2^32 entries.

@@ -94,7 +94,7 @@ impl HwContext {
         private: &mut [u8],
     ) -> Result<Arc<Self>, NTSTATUS> {
         let handle = KernelHandle::reserve();
-        let logs = &SchedulingLogSet::of(device.adapter());
+        let logs = SchedulingLogSet::of(device.adapter());
         logs.making(node);
         let made = match way {
             Way::CreateContext(flags) => {

@@ -40,7 +40,7 @@ use lockout::Hangs;
 pub(crate) use object::UserObject;
 pub(crate) use other::OtherProcess;
 use rundown::Rundown;
-pub(crate) use rundown::{Admitted, on_end};
+pub(crate) use rundown::{Admitted, AtEnd};
 
 /// How a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

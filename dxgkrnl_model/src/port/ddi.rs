@@ -211,7 +211,8 @@ pub(crate) fn enter<R>(kernel: &Machine, ddi: &'static Ddi, f: impl FnOnce() -> 
 }
 
 /// Calls a function of an adapter's table: `call_ddi!(adapter, DxgkDdiCreateDevice(context, &raw mut arguments))`.
-/// Evaluates to `Result<_, NoCall>`.
+/// Evaluates to `Result<_, NoCall>`. An argument is a plain local, since it is looked at twice: for the call, and for
+/// the journal.
 macro_rules! call_ddi {
     ($adapter:expr, $slot:ident($($argument:expr),* $(,)?)) => {
         match $adapter.table().$slot {
@@ -232,7 +233,9 @@ pub(crate) use call_ddi;
 macro_rules! kept {
     ($($argument:expr),*) => {{
         use $crate::port::miniport::arguments::{Argument, NotKept as _};
-        [(&Argument(())).kept(), $((&Argument($argument)).kept()),*]
+        let mut all = (&Argument(())).kept();
+        $(all.add(&(&Argument($argument)).kept());)*
+        all
     }};
 }
 pub(crate) use kept;

@@ -1,9 +1,10 @@
 //! What the layers of the model keep of an adapter or of a machine: one value of each type.
 
-use std::any::Any;
+use std::any::{Any, TypeId};
 use std::sync::OnceLock;
 
 struct Link {
+    id: TypeId,
     value: Box<dyn Any + Send + Sync>,
     next: OnceLock<Box<Link>>,
 }
@@ -22,12 +23,16 @@ impl Extensions {
     /// The value of type `T`; made when it is first asked for.
     pub(crate) fn get<T: Any + Default + Send + Sync>(&self) -> &T {
         let mut at = &self.first;
+        let id = TypeId::of::<T>();
+        let link = || Box::new(Link { id, value: Box::new(T::default()), next: OnceLock::new() });
         loop {
-            let link = at.get_or_init(|| Box::new(Link { value: Box::new(T::default()), next: OnceLock::new() }));
-            match link.value.downcast_ref() {
-                Some(value) => return value,
-                None => at = &link.next,
+            let found = at.get_or_init(link);
+            if found.id == id
+                && let Some(value) = found.value.downcast_ref()
+            {
+                return value;
             }
+            at = &found.next;
         }
     }
 }

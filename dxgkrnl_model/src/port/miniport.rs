@@ -353,13 +353,8 @@ impl Miniport {
     ///
     /// # Errors
     /// [`NoCall::Stopped`].
-    pub(crate) fn call<R>(
-        &self,
-        ddi: &'static Ddi,
-        arguments: &[Arguments],
-        f: impl FnOnce() -> R,
-    ) -> Result<R, NoCall> {
-        let arguments = Arguments::together(arguments, self.context().addr() as u64);
+    pub(crate) fn call<R>(&self, ddi: &'static Ddi, arguments: &Arguments, f: impl FnOnce() -> R) -> Result<R, NoCall> {
+        let arguments = arguments.without(self.context().addr() as u64);
         self.calls.lock().count_ddi(ddi.name, arguments);
         let kernel = self.kernel();
         let (result, took) = {
@@ -451,11 +446,6 @@ impl Miniport {
     /// Threads inside the driver by gated calls.
     pub(crate) fn threads_inside(&self) -> u32 {
         self.admission.inside()
-    }
-
-    /// `DXGKRNL_INTERFACE.DeviceHandle` of the last start; NULL before the first.
-    pub(crate) fn handle(&self) -> HANDLE {
-        self.handle.lock().as_ref().map_or(core::ptr::null_mut(), KernelHandle::raw)
     }
 
     /// Binds the device handle to this adapter.

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use nt_model::Thread;
 use nt_model::sched::Ticks;
 
+use crate::port::hook::Hook;
 use crate::port::miniport::{Miniport, note_worker};
 use crate::port::sync::{Lock, Rank, Signal};
 use crate::port::tdr::steps::Reason;
@@ -39,7 +40,6 @@ pub(crate) struct Worker {
     kicked: AtomicBool,
     stopping: AtomicBool,
     thread: Lock<Option<Arc<Thread>>>,
-    escalate: Lock<Option<Escalate>>,
 }
 
 impl Default for Worker {
@@ -50,7 +50,6 @@ impl Default for Worker {
             kicked: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             thread: Lock::new(Rank::Leaf, None),
-            escalate: Lock::new(Rank::Leaf, None),
         }
     }
 }
@@ -65,7 +64,7 @@ impl Worker {
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn start(&self, adapter: &Arc<Miniport>, round: Round, escalate: Escalate) {
-        *self.escalate.lock() = Some(escalate);
+        Hook::enter(adapter, escalate);
         self.stopping.store(false, Ordering::Release);
         let weak = Arc::downgrade(adapter);
         let thread = adapter.kernel().spawn_system_thread("VidSch worker", move || work(&weak, round));
@@ -114,9 +113,8 @@ impl Worker {
     /// Wants something of the recovery for a node, at once.
     ///
     /// IRQL: PASSIVE_LEVEL; on the worker.
-    pub(crate) fn escalate(&self, adapter: &Arc<Miniport>, node: u32, wish: Escalation) {
-        let escalate = *self.escalate.lock();
-        if let Some(escalate) = escalate {
+    pub(crate) fn escalate(adapter: &Arc<Miniport>, node: u32, wish: Escalation) {
+        if let Some(escalate) = Hook::<Escalate>::of(adapter) {
             escalate(adapter, node, wish);
         }
     }

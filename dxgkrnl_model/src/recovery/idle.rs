@@ -69,7 +69,7 @@ fn is_done(adapter: &Miniport, node: u32) -> bool {
 
 /// Looks for engines that have been idle for `delay`, and has them go to F1. `at`: when to look again. On the
 /// scheduler's worker.
-pub(crate) fn watch(adapter: &Arc<Miniport>, delay: Ticks, at: &mut impl FnMut(Ticks)) {
+pub(super) fn watch(adapter: &Arc<Miniport>, delay: Ticks, at: &mut impl FnMut(Ticks)) {
     let Idles(states) = adapter.extension();
     let nodes = Power::of(adapter).engines();
     if nodes.is_empty() {

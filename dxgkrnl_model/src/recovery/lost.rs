@@ -125,7 +125,7 @@ fn overwrite(adapter: &Arc<Miniport>, manager: &Manager, segment: &Segment) {
 }
 
 /// The page tables of the paging process begin anew, by the CPU; those of other processes will, before a device is made
-/// ([`wait_for_tables`]).
+/// ([`wait_for_tables`](crate::memory::wait_for_tables)).
 ///
 /// IRQL: PASSIVE_LEVEL; no paging buffer is with the driver.
 pub(crate) fn tables_begin_anew(adapter: &Arc<Miniport>) {

@@ -23,6 +23,7 @@ use nt_model::Dpc;
 use nt_model::sched::YieldPoint;
 use wddm_abi::{DXGK_INTERRUPT_TYPE, DXGKARGCB_NOTIFY_INTERRUPT_DATA};
 
+use crate::objects::scheduling_log::SchedulingLogSet;
 use crate::port::ddi::call_ddi;
 use crate::port::miniport::Miniport;
 use crate::port::pci::DEVICE_IRQL;
@@ -30,6 +31,7 @@ use crate::port::rules::interrupt::{DPC_NOTIFY, INT_LEVEL, INT_MESSAGE, INT_REEN
 use crate::port::section::{self, in_section, is_synchronized, synchronize};
 use crate::port::sync::{Lock, Rank};
 use crate::port::tdr::Tdr;
+use crate::sched::vidsch::VidSch;
 pub(crate) use classify::{Notice, Signaled};
 pub use journal::Notification;
 
@@ -93,6 +95,8 @@ impl Interrupts {
     /// Connects the driver's routine and prepares the DPC. Called before `DxgkDdiStartDevice`: the driver enables its
     /// interrupts inside.
     pub(crate) fn connect(&self, adapter: &Arc<Miniport>) {
+        // What an interrupt looks at is made before the first comes, and not under the interrupt's lock.
+        let _made = (VidSch::of(adapter), Tdr::of(adapter), SchedulingLogSet::of(adapter));
         let weak = Arc::downgrade(adapter);
         let dpc = Dpc::new(adapter.kernel(), move |_, _| {
             if let Some(adapter) = weak.upgrade() {
@@ -176,7 +180,7 @@ impl Interrupts {
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 pub(crate) fn forget_node(adapter: &Arc<Miniport>, node: usize) {
-    let interrupts = &Interrupts::of(adapter);
+    let interrupts = Interrupts::of(adapter);
     // An interrupt routine that runs has reported everything by then.
     let list = synchronize(adapter, || interrupts.take_node(node)).unwrap_or_else(|| interrupts.take_node(node));
     crate::sched::vidsch::dpc::end_packets(adapter, node, list);
@@ -247,20 +251,14 @@ pub(crate) fn probe_foreign_interrupt(adapter: &Miniport) {
     });
 }
 
-/// Queues the DPC although nothing was notified.
-///
-/// IRQL: PASSIVE_LEVEL.
-pub(crate) fn queue_late_dpc(adapter: &Miniport) -> bool {
-    crate::port::section::queue_dpc(adapter)
-}
-
 fn run_dpc(adapter: &Arc<Miniport>) {
-    Interrupts::of(adapter).dpcs.fetch_add(1, Ordering::Relaxed);
-    let had_pending = Interrupts::of(adapter).has_pending();
-    let before = Interrupts::of(adapter).notified_dpc.load(Ordering::Relaxed);
+    let interrupts = Interrupts::of(adapter);
+    interrupts.dpcs.fetch_add(1, Ordering::Relaxed);
+    let had_pending = interrupts.has_pending();
+    let before = interrupts.notified_dpc.load(Ordering::Relaxed);
     let context = adapter.context();
     let called = call_ddi!(adapter, DxgkDdiDpcRoutine(context));
-    let notified = Interrupts::of(adapter).notified_dpc.load(Ordering::Relaxed) != before;
+    let notified = interrupts.notified_dpc.load(Ordering::Relaxed) != before;
     let owed = had_pending && called.is_ok();
     if owed {
         adapter.rules().check(&DPC_NOTIFY, notified, || {
@@ -285,7 +283,8 @@ fn work_off(adapter: &Arc<Miniport>) {
 ///
 /// IRQL: the device's.
 fn notify(adapter: &Arc<Miniport>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
-    Interrupts::of(adapter).notifications.fetch_add(1, Ordering::Relaxed);
+    let interrupts = Interrupts::of(adapter);
+    interrupts.notifications.fetch_add(1, Ordering::Relaxed);
     let kernel = adapter.kernel();
     let synchronized = is_synchronized(adapter) && kernel.irql() >= DEVICE_IRQL;
     adapter.rules().check(&INT_LEVEL, synchronized, || {
@@ -299,15 +298,15 @@ fn notify(adapter: &Arc<Miniport>, data: &DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
             format!("called for message {message}, InterruptMessageNumber is {named}")
         });
     }
-    let alone = !Interrupts::of(adapter).notifying.swap(true, Ordering::AcqRel);
+    let alone = !interrupts.notifying.swap(true, Ordering::AcqRel);
     adapter.rules().check(&INT_REENTRANT, alone, || "called while another call runs for this adapter".to_owned());
     // Two that run at once meet here.
     kernel.yield_point(YieldPoint::Service);
     if let Some((node, notice)) = classify::classify(adapter, data) {
-        Interrupts::of(adapter).journal.note(data, node, &notice);
-        Interrupts::of(adapter).push(node, notice, adapter.personality().notification_list);
+        interrupts.journal.note(data, node, &notice);
+        interrupts.push(node, notice, adapter.personality().notification_list);
     }
     if alone {
-        Interrupts::of(adapter).notifying.store(false, Ordering::Release);
+        interrupts.notifying.store(false, Ordering::Release);
     }
 }

@@ -1,8 +1,7 @@
-//! VidSch: nodes, what is submitted to them, and the worker that does it.
+//! VidSch: nodes, and what is submitted to them.
 //!
-//! One thread per adapter submits buffers, carries out waits and signals of queues that the OS schedules, has contexts
-//! share a packet node ([`cadence`]), looks for engines without progress ([`crate::recovery`]), and does at
-//! PASSIVE_LEVEL what interrupts have started.
+//! On the adapter's worker ([`crate::port::worker`]), whose round [`crate::recovery`] says, buffers are submitted, waits
+//! and signals of queues that the OS schedules are carried out, and contexts share a packet node ([`cadence`]).
 
 mod cadence;
 pub(crate) mod dpc;
@@ -19,11 +18,12 @@ use wddm_abi::DXGKARG_SETUPPRIORITYBANDS;
 
 use crate::memory::completion::{self, Completion};
 use crate::memory::paging::PagingContext;
-use crate::objects::context::{self, Context};
+use crate::objects::context::{Context, Retire};
 use crate::objects::hw_context::HwContext;
 use crate::objects::hw_queue::HwQueue;
 use crate::port::caps::Caps;
 use crate::port::ddi::{self, call_ddi};
+use crate::port::hook::Hook;
 use crate::port::miniport::Miniport;
 use crate::port::personality::{Departure, PacketCap};
 use crate::port::place::Place;
@@ -91,7 +91,7 @@ impl VidSch {
 
     /// Makes the nodes.
     pub(crate) fn start(&self, adapter: &Arc<Miniport>, caps: &Arc<Caps>) {
-        context::on_retire(adapter, |adapter, context| Self::of(adapter).retire_context(adapter, context));
+        Hook::<Retire>::enter(adapter, |adapter, context| Self::of(adapter).retire_context(adapter, context));
         let crate::port::personality::Preemption { seed, submitted, .. } = adapter.personality().preemption;
         let node = |(ordinal, info): (u32, &crate::port::caps::NodeInfo)| {
             Arc::new(Node {
@@ -114,6 +114,7 @@ impl VidSch {
         }
         let nodes = std::mem::take(&mut *self.nodes.lock());
         drop(nodes);
+        Context::leave_nodes(adapter);
         Worker::of(adapter).forget();
     }
 
@@ -249,7 +250,7 @@ impl VidSch {
     /// Whether a context of the node has this handle, in Dxgkrnl's numbers or in the driver's.
     pub(crate) fn has_context(&self, adapter: &Miniport, node: u32, handle: usize) -> bool {
         let is_meant = |context: Arc<Context>| context.node() == node && context.has_handle(handle);
-        Context::all_of(adapter).into_iter().chain(self.system_context()).any(is_meant)
+        Context::on_node(adapter, node).into_iter().chain(self.system_context()).any(is_meant)
     }
 
     /// Waits until no buffer of a context is with the driver. A paging buffer that does not end is waited for as

@@ -3,9 +3,10 @@
 //!
 //! Source: logs and notes that authors of render-only and full drivers have published.
 
-use dxgkrnl_model::adapter::{AdapterConfig, StartError};
+use dxgkrnl_model::adapter::{Adapter, AdapterConfig, StartError};
 use dxgkrnl_model::os::Os;
 use nt_model::Severity;
+use std::sync::Arc;
 use wddm_abi::{
     DXGK_PAGETABLEUPDATEMODE, DXGK_WDDMVERSION, DXGKDDI_INTERFACE_VERSION_WDDM2_1, KMDDOD_INITIALIZATION_DATA,
 };
@@ -31,6 +32,15 @@ fn physical() -> Options {
 
 fn start(options: Options) -> Ended {
     tour::play(options, tour::windows(), 1, |_, _| Ok(()))
+}
+
+/// The adapter of a driver that does not start.
+fn refused(options: Options) -> Arc<Adapter> {
+    let os = Os::boot(tour::windows()).unwrap_or_else(|error| panic!("{error}"));
+    let driver = os.load_driver(&Toy::driver(options)).unwrap_or_else(|error| panic!("{error}"));
+    let (adapter, started) = os.try_adapter(&driver, AdapterConfig::default());
+    assert!(started.is_err(), "it has started");
+    adapter
 }
 
 /// It has started, and what was found stops no Windows: no more than these rules, none of them an error.
@@ -142,6 +152,12 @@ fn a_driver_that_refuses_the_systems_context_is_refused() {
         let why = ended.stopped.unwrap_or_default();
         assert!(why.contains("STATUS_NOT_IMPLEMENTED"), "{why}");
         assert_eq!(ended.broken, ["DXG-OBJECT-STATUS"]);
+        // What there was already is taken down all the same.
+        let adapter = refused(Options { mutant: "system-context", ..options });
+        let called = |name: &str| adapter.ddi_calls().get(name).copied().unwrap_or(0);
+        let made = ["DxgkDdiCreateDevice", "DxgkDdiCreateProcess"].map(called);
+        assert_eq!(["DxgkDdiDestroyDevice", "DxgkDdiDestroyProcess"].map(called), made);
+        assert!(made[0] == 1, "{made:?}");
     }
     // What was recorded is of display adapters: of others it is not asked. (They are to have virtual addresses.)
     let ended = start(Options { mutant: "system-context", compute_only: true, ..physical() });

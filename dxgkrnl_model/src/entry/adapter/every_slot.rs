@@ -121,10 +121,7 @@ impl Miniport {
         if !self.personality().every_slot || self.rules().is_stopped() || VidMm::of(self).system_context() == 0 {
             return;
         }
-        let handle = |number: usize| {
-            let handle = core::ptr::with_exposed_provenance_mut::<core::ffi::c_void>(number);
-            (number != 0).then_some(handle)
-        };
+        let handle = |number: usize| (number != 0).then(|| crate::port::handle::of_driver(number));
         let Some(context) = handle(VidMm::of(self).system_context()) else { return };
         let hw_context = HwContext::all_of(self).into_iter().next();
         let kept = hw_context.as_ref().map(|context| context.hold());

@@ -90,7 +90,7 @@ fn judge_segments(caps: &Caps) -> [Verdict; 2] {
 }
 
 fn judge_handle(adapter: &Miniport, caps: &Caps) -> Option<Verdict> {
-    let (handle, own) = (caps.physical.DxgkPhysicalAdapterHandle, adapter.handle());
+    let (handle, own) = (caps.physical.DxgkPhysicalAdapterHandle, adapter.device_handle());
     let text = format!("{handle:?}, and DeviceHandle is {own:?}");
     caps.is_physical_answered.then_some((&rule::CAPS_ADAPTER_HANDLE, handle == own, text))
 }

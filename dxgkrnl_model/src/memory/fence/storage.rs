@@ -16,8 +16,9 @@
 //! | file | holds |
 //! |---|---|
 //! | `storage.rs` | [`FencePages`], [`Slot`] |
-//! | `shown.rs` | who sees them: [`FenceStorage`](crate::objects::fence::shown::FenceStorage) |
 //! | `place.rs` | a page in system or local memory |
+//!
+//! Who sees them says [`FenceStorage`](crate::objects::fence::shown::FenceStorage).
 //!
 //! Source: article native-gpu-fence-objects, native GPU fence storage, cross-adapter native fences; DDI pages
 //! DXGK_NATIVE_FENCE_CAPS, D3DKMDT_FENCESTORAGESURFACEDATA; D3DKMTCreateNativeFence, Remarks.

@@ -136,7 +136,7 @@ impl<'a> Batch<'a> {
     }
 
     fn push(&mut self, handle: usize, value: u64, address: usize) {
-        self.handles.push(core::ptr::with_exposed_provenance_mut(handle));
+        self.handles.push(crate::port::handle::of_driver(handle));
         self.values.push(value);
         self.addresses.push(core::ptr::with_exposed_provenance_mut(address));
     }

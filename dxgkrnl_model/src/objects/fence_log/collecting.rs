@@ -153,8 +153,7 @@ fn read_from(adapter: &Arc<Miniport>, queues: &[Arc<HwQueue>]) -> Vec<(Arc<HwQue
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 pub(crate) fn flush(adapter: &Arc<Miniport>, handles: &[usize]) -> NTSTATUS {
-    let mut handles: Vec<_> =
-        handles.iter().map(|number| HandleOf(core::ptr::with_exposed_provenance_mut(*number))).collect();
+    let mut handles: Vec<_> = handles.iter().map(|number| HandleOf(crate::port::handle::of_driver(*number))).collect();
     let mut arguments = DXGKARG_UPDATENATIVEFENCELOGS::zeroed();
     // CAST: a process has fewer queues than that.
     arguments.NumberOfQueues = handles.len() as u32;

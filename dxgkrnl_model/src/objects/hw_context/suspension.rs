@@ -2,14 +2,15 @@
 //!
 //! Source: DDI pages DxgkDdiSuspendContext, DXGKARG_SUSPENDCONTEXT, DxgkDdiResumeContext.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
 
 use wddm_abi::{DXGKARG_RESUMECONTEXT, DXGKARG_SUSPENDCONTEXT, ntstatus};
 
 use super::HwContext;
 use crate::objects::hw_queue::HwQueue;
 use crate::port::ddi::{self, call_ddi};
+use crate::port::hook::Hook;
 use crate::port::miniport::Miniport;
 use crate::port::rules::queue::{SUSPEND_ACK, SUSPEND_STATUS};
 use crate::port::worker::Worker;
@@ -72,27 +73,11 @@ impl Suspension {
     }
 }
 
-/// Resets the engine of a node on which these contexts owe the acknowledgement of their suspension.
+/// Resets the engine of a node on which these contexts owe the acknowledgement of their suspension: the recovery enters
+/// it as a [`Hook`].
 ///
 /// IRQL: PASSIVE_LEVEL.
 pub(crate) type Overdue = fn(&Arc<Miniport>, u32, &[Arc<HwContext>]);
-
-/// What the layer of the recovery has entered.
-#[derive(Default)]
-struct OnOverdue(OnceLock<Overdue>);
-
-/// The recovery enters what it does about suspensions that are overdue.
-pub(crate) fn on_overdue(adapter: &Miniport, what: Overdue) {
-    let OnOverdue(slot) = adapter.extension();
-    slot.get_or_init(|| what);
-}
-
-fn overdue(adapter: &Arc<Miniport>, node: u32, late: &[Arc<HwContext>]) {
-    let OnOverdue(slot) = adapter.extension();
-    if let Some(what) = slot.get() {
-        what(adapter, node, late);
-    }
-}
 
 /// [`await_suspensions`] of one context.
 ///
@@ -125,7 +110,9 @@ pub(crate) fn await_suspensions(adapter: &Arc<Miniport>, contexts: &[Arc<HwConte
         let owes = |other: &&Arc<HwContext>| other.node() == node && other.is_suspending();
         let late: Vec<_> = contexts.iter().filter(owes).cloned().collect();
         if is_first && !late.is_empty() && adapter.is_working() && adapter.personality().tdr.enabled {
-            overdue(adapter, node, &late);
+            if let Some(overdue) = Hook::<Overdue>::of(adapter) {
+                overdue(adapter, node, &late);
+            }
         }
     }
 }
@@ -245,7 +232,7 @@ impl HwContext {
         };
         let adapter = self.device.adapter();
         let mut arguments = DXGKARG_SUSPENDCONTEXT::zeroed();
-        arguments.hContext = crate::port::handle::of_driver(self.driver_handle());
+        arguments.hContext = self.driver.raw();
         arguments.contextSuspendFence = fence;
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiSuspendContext(miniport, pointer)));
@@ -281,7 +268,7 @@ impl HwContext {
         }
         let adapter = self.device.adapter();
         let mut arguments = DXGKARG_RESUMECONTEXT::zeroed();
-        arguments.hContext = crate::port::handle::of_driver(self.driver_handle());
+        arguments.hContext = self.driver.raw();
         let (miniport, pointer) = (adapter.context(), &raw const arguments);
         let status = ddi::status(call_ddi!(adapter, DxgkDdiResumeContext(miniport, pointer)));
         adapter.judge_resume("DxgkDdiResumeContext", status);

@@ -7,13 +7,14 @@
 //!
 //! Source: "How User-Mode Work Submission works", termination; NT ends a process's threads before its handles.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use nt_model::Machine;
 use nt_model::sched::TICKS_PER_MS;
 
 use super::ProcessInner;
 use crate::objects::device::Device;
+use crate::port::hook::Hook;
 use crate::port::miniport::Miniport;
 use crate::port::sync::{Lock, Rank};
 
@@ -92,25 +93,9 @@ impl Admitted {
     }
 }
 
-/// Looks, when a process ends, for what its driver has not told. IRQL: PASSIVE_LEVEL.
+/// Looks, when a process ends, for what its driver has not told: the recovery enters it as a [`Hook`]. IRQL:
+/// PASSIVE_LEVEL.
 pub(crate) type AtEnd = fn(&Miniport);
-
-/// What the layer of the recovery has entered.
-#[derive(Default)]
-struct OnEnd(OnceLock<AtEnd>);
-
-/// The recovery enters what it looks for when a process ends.
-pub(crate) fn on_end(adapter: &Miniport, what: AtEnd) {
-    let OnEnd(slot) = adapter.extension();
-    slot.get_or_init(|| what);
-}
-
-fn ends(adapter: &Miniport) {
-    let OnEnd(slot) = adapter.extension();
-    if let Some(what) = slot.get() {
-        what(adapter);
-    }
-}
 
 impl Rundown {
     pub(super) fn new() -> Self {
@@ -165,7 +150,9 @@ impl Rundown {
     /// IRQL: PASSIVE_LEVEL.
     pub(super) fn wait(&self, machine: &Machine, devices: impl Fn() -> Vec<Arc<Device>>) {
         for device in devices() {
-            ends(device.adapter());
+            if let Some(at_end) = Hook::<AtEnd>::of(device.adapter()) {
+                at_end(device.adapter());
+            }
         }
         let is_alone = |inside: &Inside| inside.working + inside.waiting == 0 && !inside.destroying;
         while !is_alone(&self.0.lock()) && !machine.rules.is_stopped() {

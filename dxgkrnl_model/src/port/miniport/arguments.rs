@@ -48,11 +48,16 @@ impl Arguments {
         &self.members[..self.count]
     }
 
-    /// All of several arguments, those that are the driver's own context of the adapter left out.
-    pub(super) fn together(all: &[Self], context: u64) -> Self {
+    /// Adds what is kept of another argument.
+    pub(crate) fn add(&mut self, other: &Self) {
+        other.members().iter().for_each(|member| self.push(*member));
+    }
+
+    /// The same but for the driver's own context of the adapter.
+    pub(super) fn without(&self, context: u64) -> Self {
         let mut this = Self::default();
-        let members = all.iter().flat_map(Self::members);
-        members.filter(|(name, value)| *name != HANDLE_NAME || *value != context).for_each(|member| this.push(*member));
+        let others = self.members().iter().filter(|(name, value)| *name != HANDLE_NAME || *value != context);
+        others.for_each(|member| this.push(*member));
         this
     }
 }
@@ -249,8 +254,9 @@ mod tests {
         let mut record = DXGKARG_PREEMPTCOMMAND::zeroed();
         (record.PreemptionFenceId, record.NodeOrdinal) = (0x125, 2);
         let context: HANDLE = core::ptr::without_provenance_mut(0x77);
-        let all = [Argument(context).kept(), Argument(&raw const record).kept()];
-        let call = DdiCall { name: "DxgkDdiPreemptCommand", arguments: Arguments::together(&all, 0x77) };
+        let mut all = Argument(context).kept();
+        all.add(&Argument(&raw const record).kept());
+        let call = DdiCall { name: "DxgkDdiPreemptCommand", arguments: all.without(0x77) };
         assert_eq!(
             call.to_string(),
             "DxgkDdiPreemptCommand(PreemptionFenceId 0x125, NodeOrdinal 0x2, EngineOrdinal 0x0, Flags 0x0)"
@@ -261,8 +267,9 @@ mod tests {
     #[test]
     fn a_handle_by_itself_is_kept_and_a_plain_number_is_not() {
         let handle: HANDLE = core::ptr::without_provenance_mut(0x88);
-        let all = [Argument(handle).kept(), (&Argument(5_u32)).kept()];
-        let call = DdiCall { name: "DxgkDdiDestroyHwQueue", arguments: Arguments::together(&all, 0x77) };
+        let mut all = Argument(handle).kept();
+        all.add(&(&Argument(5_u32)).kept());
+        let call = DdiCall { name: "DxgkDdiDestroyHwQueue", arguments: all.without(0x77) };
         assert_eq!(call.to_string(), "DxgkDdiDestroyHwQueue(handle 0x88)");
     }
 

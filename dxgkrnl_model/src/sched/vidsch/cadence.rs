@@ -215,8 +215,7 @@ impl VidSch {
     /// The contexts of a node, none before one that outranks it, and else the one behind `last` first; `None`: the one
     /// whose share or turn it is.
     fn in_turn(&self, adapter: &Miniport, node: &Node, last: Option<&Arc<Context>>) -> Vec<Arc<Context>> {
-        let mut contexts = Context::all_of(adapter);
-        contexts.retain(|context| context.node() == node.ordinal);
+        let mut contexts = Context::on_node(adapter, node.ordinal);
         let (first, owed) = {
             let cadence = node.cadence.lock();
             (cadence.first.upgrade(), cadence.owed.upgrade().filter(|_| last.is_none()))

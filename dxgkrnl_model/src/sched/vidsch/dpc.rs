@@ -103,7 +103,7 @@ fn engine_state(adapter: &Arc<Miniport>, node: usize, state: DXGK_ENGINE_STATE) 
         // CAST: a node's number.
         let node = node as u32;
         let goes = move |adapter: &Arc<Miniport>| {
-            Worker::of(adapter).escalate(adapter, node, Escalation::EngineIdle);
+            Worker::escalate(adapter, node, Escalation::EngineIdle);
         };
         Worker::of(adapter).defer(adapter, Box::new(goes));
     }
@@ -124,7 +124,7 @@ fn want_reset(adapter: &Arc<Miniport>, node: u32, reason: Reason) {
     let work = move |adapter: &Arc<Miniport>| {
         let keeps = adapter.personality().departs(Departure::KeepsOldNotices);
         if keeps || Tdr::of(adapter).resets_for(node, reason) == before {
-            Worker::of(adapter).escalate(adapter, node, Escalation::Reset(reason));
+            Worker::escalate(adapter, node, Escalation::Reset(reason));
         }
     };
     Worker::of(adapter).defer(adapter, Box::new(work));
