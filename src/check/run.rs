@@ -141,7 +141,9 @@ fn live(run: &Run, driver: &Driver, config: AdapterConfig) -> Result<(), LoadErr
                 }
                 Err(error) => {
                     let mut seen = run.seen();
-                    seen.steps.push(format!("the adapter does not start: {error:#}"));
+                    let shown = error.problem().map(|problem| format!("; Windows shows {problem}"));
+                    let shown = shown.unwrap_or_default();
+                    seen.steps.push(format!("the adapter does not start: {error:#}{shown}"));
                     seen.refused = matches!(error, StartError::Refused { .. } | StartError::Links { .. });
                     if let StartError::Driver { step, status } = error {
                         seen.gaps.push(Gap::Start { step, status });
@@ -155,7 +157,8 @@ fn live(run: &Run, driver: &Driver, config: AdapterConfig) -> Result<(), LoadErr
         Err(DriverError::Image(error)) => return Err(error),
         Err(error) => {
             let mut seen = run.seen();
-            seen.steps.push(format!("the driver does not load: {error:#}"));
+            let entry = if matches!(error, DriverError::Entry(_)) { "; Windows shows Code 37 with it" } else { "" };
+            seen.steps.push(format!("the driver does not load: {error:#}{entry}"));
             seen.gaps.push(Gap::Load(error.to_string()));
         }
     }

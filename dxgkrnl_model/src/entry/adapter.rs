@@ -9,6 +9,7 @@ mod every_slot;
 mod first;
 pub(crate) mod judge;
 pub(crate) mod link;
+mod problem;
 mod removal;
 pub(crate) mod start;
 pub(crate) mod stop;
@@ -33,7 +34,7 @@ pub use crate::port::tdr::steps::{Reason, Recovery, Step, What};
 pub use crate::recovery::collect::{DebugBlob, DebugQuestion};
 pub use crate::sched::interrupt::Notification;
 pub use crate::sched::vidsch::journal::{PacketEvent, Preemptions};
-pub use start::StartError;
+pub use problem::{FailureReason, Problem, StartError};
 
 /// An adapter as tools and tests hold it. What is asked of its driver, and what is known of both, is the
 /// [`Miniport`]'s, to which it leads.

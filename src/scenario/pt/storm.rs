@@ -67,13 +67,17 @@ fn churn(scene: &Scene, raw: &Raw, rounds: &AtomicU64) -> Played {
     }
 }
 
-/// What calls of a process that is being ended are refused with, or of a device that is lost by that.
-const ENDS: [NTSTATUS; 4] = [
-    ntstatus::STATUS_INVALID_PARAMETER,
-    ntstatus::STATUS_PROCESS_IS_TERMINATING,
-    ntstatus::STATUS_DEVICE_REMOVED,
-    ntstatus::STATUS_INVALID_HANDLE,
-];
+/// What calls of a process that is being ended are refused with.
+const ENDS: [NTSTATUS; 3] =
+    [ntstatus::STATUS_INVALID_PARAMETER, ntstatus::STATUS_PROCESS_IS_TERMINATING, ntstatus::STATUS_INVALID_HANDLE];
+
+/// What calls are refused with for a device that is lost by its process's end.
+fn lost(scene: &Scene) -> NTSTATUS {
+    match scene.adapter().personality().user_mode.gpu_exception {
+        true => ntstatus::STATUS_GRAPHICS_GPU_EXCEPTION_ON_DEVICE,
+        false => ntstatus::STATUS_DEVICE_REMOVED,
+    }
+}
 
 /// One process in this Linux process is terminated while its thread makes and destroys everything.
 fn terminate(scene: &Scene, dice: &mut Dice, rounds: &AtomicU64) -> Played {
@@ -97,7 +101,7 @@ fn terminate(scene: &Scene, dice: &mut Dice, rounds: &AtomicU64) -> Played {
     let status = status.or_else(|| refusal.downcast_ref::<Refused>().map(|refused| refused.status));
     // Or it has found what was its memory gone.
     let is_gone = refusal.chain().any(|cause| cause.to_string().contains("access violation"));
-    let is_known = status.is_some_and(|status| ENDS.contains(&status));
+    let is_known = status.is_some_and(|status| ENDS.contains(&status) || status == lost(scene));
     anyhow::ensure!(is_known || is_gone, "what ended it was {refusal:#}");
     anyhow::ensure!(process.open_handles() == 0, "handles outlive their process");
     let refused = raw.device().err().map(|denied| denied.0);

@@ -4,7 +4,9 @@
 mod address;
 
 use nt_model::{Details, Rule};
-use wddm_abi::{DXGK_FEATURE_ID, DXGKDDI_INTERFACE_VERSION_WDDM2_0, DXGKDDI_INTERFACE_VERSION_WDDM2_4};
+use wddm_abi::{
+    DXGK_FEATURE_ID, DXGKDDI_INTERFACE_VERSION_WDDM2_0, DXGKDDI_INTERFACE_VERSION_WDDM2_4, NTSTATUS, ntstatus,
+};
 
 use crate::port::caps::{Caps, NodeInfo, Segment};
 use crate::port::features::Features;
@@ -38,6 +40,13 @@ pub(super) fn slots_by_version(table: u32, caps: &Caps) -> Vec<(&'static str, &'
         }
     }
     wanted
+}
+
+/// What the start ends with where a slot of those is NULL: STATUS_INVALID_PARAMETER was seen for the slots of 2.0,
+/// STATUS_REVISION_MISMATCH for the later ones.
+pub(super) fn status_of_null(is_null: impl Fn(&str) -> bool) -> NTSTATUS {
+    let older = SINCE_2_0.iter().any(|slot| is_null(slot));
+    if older { ntstatus::STATUS_INVALID_PARAMETER } else { ntstatus::STATUS_REVISION_MISMATCH }
 }
 
 /// Verdicts without which the adapter does not start.

@@ -9,6 +9,7 @@ use wddm_abi::{
     D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY, D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY, DXGK_ENGINE_TYPE, DXGK_FEATURE_ID,
 };
 
+use super::problem::StartError;
 use super::{first, link};
 use crate::port::caps::{Caps, NodeInfo};
 use crate::port::features::Features;
@@ -119,8 +120,11 @@ static ENDS_START: &[&Rule] = &[
 type Verdict = (&'static Rule, bool, String);
 
 impl Miniport {
-    /// Judges everything. `Err`: the first rule that was broken of those that [end the start](ENDS_START).
-    pub(super) fn judge(&self, caps: &Caps) -> Result<(), &'static Rule> {
+    /// Judges everything.
+    ///
+    /// # Errors
+    /// [`StartError::Refused`] with the first rule that was broken of those that [end the start](ENDS_START).
+    pub(super) fn judge(&self, caps: &Caps) -> Result<(), StartError> {
         let mut verdicts = self.judge_versions(caps);
         verdicts.extend(self.judge_slots(caps));
         verdicts.extend(judge_scheduling(caps));
@@ -145,7 +149,13 @@ impl Miniport {
         }
         first::judge_later(self, caps);
         self.advise(caps);
-        broken.map_or(Ok(()), Err)
+        match broken {
+            None => Ok(()),
+            Some(rule) if std::ptr::eq(rule, &raw const INIT_SLOT_VERSION) => {
+                Err(StartError::Refused { rule, status: first::status_of_null(|slot| self.is_null(slot)) })
+            }
+            Some(rule) => Err(StartError::refused(rule)),
+        }
     }
 
     /// Says what is asked of a driver that drivers in the field run without.

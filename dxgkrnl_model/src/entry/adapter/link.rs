@@ -13,7 +13,7 @@
 
 use wddm_abi::{DXGK_QUERYADAPTERINFOTYPE, LINKED_DEVICE};
 
-use super::start::StartError;
+use super::problem::StartError;
 use crate::port::caps::{Caps, Follower};
 use crate::port::ddi::{self, call_ddi};
 use crate::port::miniport::Miniport;

@@ -1,11 +1,11 @@
 //! Starting an adapter, step by step as the transcript says.
 
-use nt_model::Rule;
 use wddm_abi::{
     DXGK_CHILD_DESCRIPTOR, DXGK_FEATURE_ID, DXGK_GPUMMUCAPS, DXGK_PAGE_TABLE_LEVEL_DESC, DXGK_POWER_RUNTIME_COMPONENT,
-    DXGK_QUERYADAPTERINFOTYPE, DXGK_START_INFO, DXGK_WDDMVERSION, GUID, NTSTATUS, Plain, ntstatus,
+    DXGK_QUERYADAPTERINFOTYPE, DXGK_START_INFO, DXGK_WDDMVERSION, GUID, Plain, ntstatus,
 };
 
+use super::problem::StartError;
 use crate::entry::interface::InterfaceTable;
 use crate::objects::scheduling_log::SchedulingLogSet;
 use crate::port::caps::{Caps, Mmu};
@@ -30,56 +30,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const UNKNOWN_TYPE: DXGK_QUERYADAPTERINFOTYPE = DXGK_QUERYADAPTERINFOTYPE(0x7E57);
 /// More children or components than this are not asked for.
 const MAX_CHILDREN: u32 = 256;
-
-/// Why an adapter did not start.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum StartError {
-    /// The driver refused.
-    #[error("{step} returned {status:?}")]
-    Driver {
-        /// DDI or query.
-        step: String,
-        /// What it returned.
-        status: NTSTATUS,
-    },
-    /// The system refuses the driver, for a rule that it broke.
-    #[error("the adapter is refused: {} ({})", rule.name, rule.title)]
-    Refused {
-        /// Which.
-        rule: &'static Rule,
-    },
-    /// The chain of linked adapters is another than the driver says.
-    #[error("DxgkDdiLinkDevice names {links} links, and the machine has {there}")]
-    Links {
-        /// `LINKED_DEVICE.NumberOfLinksInChain`.
-        links: u32,
-        /// Physical adapters that are there.
-        there: u32,
-    },
-    /// The driver is a display-only one, whose device has been started and stopped: the model has no displays.
-    #[error("a display-only driver, which the model starts and stops, and does not use")]
-    DisplayOnly,
-    /// It is started or being started already, or its driver is gone.
-    #[error("the adapter is {0:?}")]
-    State(AdapterState),
-    /// The machine has stopped.
-    #[error("the machine has stopped")]
-    Stopped,
-}
-
-impl StartError {
-    /// As the device manager shows it.
-    pub fn status(&self) -> NTSTATUS {
-        match self {
-            Self::Driver { status, .. } => *status,
-            Self::Refused { rule } if rule.name == "DXG-VERSION-AGREES" => ntstatus::STATUS_REVISION_MISMATCH,
-            Self::Refused { .. } | Self::Links { .. } => ntstatus::STATUS_UNSUCCESSFUL,
-            Self::DisplayOnly => ntstatus::STATUS_NOT_SUPPORTED,
-            Self::State(_) => ntstatus::STATUS_INVALID_DEVICE_STATE,
-            Self::Stopped => ntstatus::STATUS_SYSTEM_SHUTDOWN,
-        }
-    }
-}
 
 impl Miniport {
     /// Adds (when it is absent) and starts the adapter. On failure it is stopped and removed again.
@@ -139,7 +89,7 @@ impl Miniport {
             }
             Step::PowerComponents => self.query_power_components(caps),
             Step::Segments if self.query_segments(caps) => Ok(()),
-            Step::Segments => Err(StartError::Refused { rule: &QAI_REQUIRED }),
+            Step::Segments => Err(StartError::refused(&QAI_REQUIRED)),
             Step::PageTableLevels => self.query_levels(caps),
             Step::PhysicalAdapter => {
                 self.query_physical(caps)?;
@@ -155,7 +105,7 @@ impl Miniport {
                 Ok(())
             }
             Step::Judge => {
-                self.judge(caps).map_err(|rule| StartError::Refused { rule })?;
+                self.judge(caps)?;
                 caps.name_system_memory();
                 self.set_caps(Some(caps.clone()));
                 Ok(())
@@ -182,7 +132,7 @@ impl Miniport {
             return Err(StartError::Driver { step: "DxgkDdiAddDevice".into(), status });
         }
         if !self.rules().check(&ADD_CONTEXT, !context.is_null(), || "success with a NULL context".to_owned()) {
-            return Err(StartError::Refused { rule: &ADD_CONTEXT });
+            return Err(StartError::refused(&ADD_CONTEXT));
         }
         self.set_context(context);
         self.set_state(AdapterState::Added);
@@ -380,7 +330,7 @@ impl Miniport {
         crate::entry::system::start(self, &caps).map_err(|status| StartError::Driver { step: step.into(), status })?;
         match VidSch::of(self).system_context().is_none_or(|context| context.has_segment()) {
             true => Ok(()),
-            false => Err(StartError::Refused { rule: &CONTEXT_SEGMENT }),
+            false => Err(StartError::refused(&CONTEXT_SEGMENT)),
         }
     }
 }

@@ -1,0 +1,146 @@
+//! Why an adapter did not start, and what Windows shows of that.
+//!
+//! No page says what a failed start looks like. Source: authors of display drivers saw, on builds 22621 and 26100, the
+//! problem code of the device manager and event 549 of the provider Microsoft-Windows-DxgKrnl:
+//!
+//! | what failed | problem | event 549 |
+//! |---|---|---|
+//! | DriverEntry | Code 37, its status | none |
+//! | `DxgkDdiAddDevice` | Code 31, its status | none |
+//! | `DxgkDdiStartDevice` | Code 43, status 0 | reason 1, DdiStartDeviceFailed |
+//! | what came behind it | Code 43, status 0 | reason 3, AddAdapterFailed: STATUS_INVALID_PARAMETER for what the OS refuses, STATUS_REVISION_MISMATCH for versions that do not agree and for a slot of a newer interface |
+//!
+//! Chosen: where a query or function behind the start failed, event 549 has the driver's own status; and what is no
+//! step of its own there ([`StartError::Links`]) counts as the step that it was found in.
+
+use std::fmt;
+
+use nt_model::Rule;
+use wddm_abi::{NTSTATUS, ntstatus};
+
+use crate::port::miniport::AdapterState;
+use crate::port::rules::start::{ADD_CONTEXT, VERSION_AGREES};
+
+/// Why an adapter did not start.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum StartError {
+    /// The driver refused.
+    #[error("{step} returned {status:?}")]
+    Driver {
+        /// DDI or query.
+        step: String,
+        /// What it returned.
+        status: NTSTATUS,
+    },
+    /// The system refuses the driver, for a rule that it broke.
+    #[error("the adapter is refused: {} ({})", rule.name, rule.title)]
+    Refused {
+        /// Which.
+        rule: &'static Rule,
+        /// What the system's own function ends with.
+        status: NTSTATUS,
+    },
+    /// The chain of linked adapters is another than the driver says.
+    #[error("DxgkDdiLinkDevice names {links} links, and the machine has {there}")]
+    Links {
+        /// `LINKED_DEVICE.NumberOfLinksInChain`.
+        links: u32,
+        /// Physical adapters that are there.
+        there: u32,
+    },
+    /// The driver is a display-only one, whose device has been started and stopped: the model has no displays.
+    #[error("a display-only driver, which the model starts and stops, and does not use")]
+    DisplayOnly,
+    /// It is started or being started already, or its driver is gone.
+    #[error("the adapter is {0:?}")]
+    State(AdapterState),
+    /// The machine has stopped.
+    #[error("the machine has stopped")]
+    Stopped,
+}
+
+/// `FailureReason` of event 549, as far as it was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum FailureReason {
+    /// `DxgkDdiStartDevice` failed.
+    DdiStartDeviceFailed = 1,
+    /// The start failed behind `DxgkDdiStartDevice`.
+    AddAdapterFailed = 3,
+}
+
+/// What Windows shows of an adapter that does not start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Problem code, as the device manager shows it: 31 or 43.
+    pub code: u32,
+    /// The device's problem status.
+    pub status: NTSTATUS,
+    /// Reason and status of event 549, where the adapter comes that far.
+    pub event: Option<(FailureReason, NTSTATUS)>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.event {
+            Some((reason, status)) => {
+                let number = reason as u32;
+                write!(f, "Code {}, and event 549 with reason {number} ({reason:?}), {status:?}", self.code)
+            }
+            None => write!(f, "Code {}, {:?}", self.code, self.status),
+        }
+    }
+}
+
+impl StartError {
+    /// The system refuses the driver for a rule.
+    pub(super) fn refused(rule: &'static Rule) -> Self {
+        let is_version = std::ptr::eq(rule, &raw const VERSION_AGREES);
+        let status = if is_version { ntstatus::STATUS_REVISION_MISMATCH } else { ntstatus::STATUS_INVALID_PARAMETER };
+        Self::Refused { rule, status }
+    }
+
+    /// What Windows shows of it. `None`: the adapter was not to be started, or the model cannot go on.
+    pub fn problem(&self) -> Option<Problem> {
+        let added = |status| Some(Problem { code: 31, status, event: None });
+        let started = |reason, status| {
+            Some(Problem { code: 43, status: ntstatus::STATUS_SUCCESS, event: Some((reason, status)) })
+        };
+        match self {
+            Self::Driver { step, status } if matches!(step.as_str(), "DxgkDdiAddDevice" | "DxgkDdiLinkDevice") => {
+                added(*status)
+            }
+            Self::Driver { step, status } if step == "DxgkDdiStartDevice" => {
+                started(FailureReason::DdiStartDeviceFailed, *status)
+            }
+            Self::Driver { status, .. } => started(FailureReason::AddAdapterFailed, *status),
+            Self::Refused { rule, status } if std::ptr::eq(*rule, &raw const ADD_CONTEXT) => added(*status),
+            Self::Refused { status, .. } => started(FailureReason::AddAdapterFailed, *status),
+            Self::Links { .. } => added(ntstatus::STATUS_INVALID_PARAMETER),
+            Self::DisplayOnly | Self::State(_) | Self::Stopped => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::rules::caps::CAPS_FLIP;
+
+    #[test]
+    fn a_failed_start_shows_what_was_seen_of_it() {
+        let shown = |error: StartError| error.problem().map(|problem| problem.to_string());
+        let failed = |step: &str| StartError::Driver { step: step.into(), status: ntstatus::STATUS_NO_MEMORY };
+        let text = "Code 31, STATUS_NO_MEMORY";
+        assert_eq!(shown(failed("DxgkDdiAddDevice")).as_deref(), Some(text));
+        let text = "Code 43, and event 549 with reason 1 (DdiStartDeviceFailed), STATUS_NO_MEMORY";
+        assert_eq!(shown(failed("DxgkDdiStartDevice")).as_deref(), Some(text));
+        let text = "Code 43, and event 549 with reason 3 (AddAdapterFailed), STATUS_NO_MEMORY";
+        assert_eq!(shown(failed("DRIVERCAPS")).as_deref(), Some(text));
+        let text = "Code 43, and event 549 with reason 3 (AddAdapterFailed), STATUS_INVALID_PARAMETER";
+        assert_eq!(shown(StartError::refused(&CAPS_FLIP)).as_deref(), Some(text));
+        let text = "Code 43, and event 549 with reason 3 (AddAdapterFailed), STATUS_REVISION_MISMATCH";
+        assert_eq!(shown(StartError::refused(&VERSION_AGREES)).as_deref(), Some(text));
+        assert_eq!(shown(StartError::Stopped), None);
+    }
+}
