@@ -51,18 +51,20 @@ shims! {
 }
 
 /// Where the personality has a lock: waits until the driver does not destroy the doorbell any more. It comes to that
-/// late, by the time of two rotations, so that a destruction, with the rotation in front of it, may begin meanwhile.
-/// Returns whether there was one to wait for.
+/// late, by the time of two rotations, so that a destruction, with the rotation in front of it, may begin meanwhile, and
+/// end. Returns whether there was one: the driver has called with a doorbell that was there, and can do nothing about
+/// it, since a destruction that waited for the callback would wait for ever.
 fn waited_for_destruction(machine: &nt_model::Machine, arguments: &DXGKARGCB_DISCONNECTDOORBELL) -> bool {
     let Some(doorbell) = handle::object::<Doorbell>(arguments.hDoorbell) else { return false };
     let adapter = doorbell.queue().adapter();
     if !adapter.personality().destroys_locked {
         return false;
     }
+    let was_there = doorbell.is_alive();
     (0..2).for_each(|_| Doorbell::wait_for_rotation(adapter));
     let is_going = doorbell.is_going();
     doorbell.ended.wait_for(machine, None, || (!doorbell.is_going()).then_some(()));
-    is_going
+    is_going || was_there && !doorbell.is_alive()
 }
 
 /// The doorbell, when both handles lead to it.
