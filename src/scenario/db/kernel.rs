@@ -3,7 +3,7 @@
 
 use super::super::te::hog::Hog;
 use super::{KernelQueue, Room, raw, store};
-use crate::scenario::{Denied, Played, Raw, Scenario, Scene, Setup, Stage, same};
+use crate::scenario::{Denied, Played, Scenario, Scene, Setup, Stage, same};
 use crate::wrap::{copy, own};
 use anyhow::{Context, Result, ensure};
 use dxgkrnl_model::personality::{MS, PacketCap, SECOND};
@@ -178,7 +178,7 @@ fn commands(stage: &Stage) -> Played {
         first.stop(&raw, 1, 1)?;
         scene.until("the signal", || Ok(raw.load(done.cpu)? == 6))?;
         same("progress before it", first.value(&raw)?, 2)?;
-        flags_and_numbers(scene, &raw, [one, two], done.handle, done.cpu)?;
+        flags_and_numbers(scene, &room, [one, two], done.handle, done.cpu)?;
         // What waits for ever goes with its queue, and a lost device takes nothing any more.
         raw.queue_wait(two, gate.handle, 99)?;
         second.submit(&room, 2, &[store(target.gpu + 8, 9)], 3)?;
@@ -193,7 +193,8 @@ fn commands(stage: &Stage) -> Played {
 }
 
 /// Which flags a queued signal takes, and how many queues and fences.
-fn flags_and_numbers(scene: &Scene, raw: &Raw, queues: [D3DKMT_HANDLE; 2], fence: u32, at: usize) -> Played {
+fn flags_and_numbers(scene: &Scene, room: &Room, queues: [D3DKMT_HANDLE; 2], fence: u32, at: usize) -> Played {
+    let raw = room.raw;
     let refused = Err(Denied(STATUS_INVALID_PARAMETER));
     for bit in 0..32 {
         let mut flags = D3DDDICB_SIGNALFLAGS::zeroed();
@@ -210,9 +211,11 @@ fn flags_and_numbers(scene: &Scene, raw: &Raw, queues: [D3DKMT_HANDLE; 2], fence
     same("33 fences", raw.queue_waits(queues[0], &[(fence, 1); 33]), refused)?;
     same("32 fences", raw.queue_waits(queues[0], &[(fence, 1); 32]), Ok(()))?;
     // Each queue has done all of its signals: one that came late would be behind the value that goes back.
-    for (queue, value) in [(queues[1], 9), (queues[0], 10)] {
-        raw.queues_signal(&[queue], D3DDDICB_SIGNALFLAGS::zeroed(), (fence, value))?;
-        scene.until("the signals", || Ok(raw.load(at)? == value))?;
+    // By another fence, since a late signal of one queue would take back what the other has signaled.
+    let all_done = raw.monitored_fence(room.device, 0, false)?;
+    for (queue, value) in queues.into_iter().zip(1..) {
+        raw.queues_signal(&[queue], D3DDDICB_SIGNALFLAGS::zeroed(), (all_done.handle, value))?;
+        scene.until("the signals", || Ok(raw.load(all_done.cpu)? == value))?;
     }
     // A client that always sets the flag lets a fence go back.
     let flags = D3DDDICB_SIGNALFLAGS::zeroed().with_AllowFenceRewind(true);

@@ -193,10 +193,15 @@ pub(super) fn waits_for_doorbells(stage: &Stage) -> Played {
             .play(setup.windows(|windows| windows.disconnect_time = SLOW), play)
             .with_context(|| format!("{physical} physical doorbells"))?;
     }
-    let setup = Setup::default().setting("PhysicalDoorbells", 1);
-    stage
-        .play(setup.windows(|windows| windows.disconnect_time = 2 * SLOW), gone_meanwhile)
-        .context("the device goes while a connection waits")
+    // Where the OS holds a lock, the doorbell is destroyed before the callback has searched for it.
+    for destroys_locked in [false, true] {
+        let setup = Setup::default().setting("PhysicalDoorbells", 1).windows(|windows| {
+            (windows.destroys_locked, windows.disconnect_time) = (destroys_locked, 2 * SLOW);
+        });
+        let gone = stage.play(setup, gone_meanwhile);
+        gone.with_context(|| format!("the device goes while a connection waits, a lock held: {destroys_locked}"))?;
+    }
+    Ok(())
 }
 
 /// A connection on a thread of its own, by a process of its own. `taking` is counted up before it begins.
