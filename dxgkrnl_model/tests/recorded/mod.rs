@@ -3,10 +3,14 @@
 //!
 //! Source: logs and notes that authors of render-only and full drivers have published.
 
-use dxgkrnl_model::adapter::{Adapter, AdapterConfig, StartError};
+use dxgkrnl_model::adapter::{Adapter, AdapterConfig, FailureReason, Problem, StartError};
 use dxgkrnl_model::os::Os;
 use nt_model::Severity;
 use std::sync::Arc;
+use wddm_abi::ntstatus::{
+    STATUS_DEVICE_CONFIGURATION_ERROR, STATUS_INVALID_PARAMETER, STATUS_NOT_IMPLEMENTED, STATUS_REVISION_MISMATCH,
+    STATUS_SUCCESS,
+};
 use wddm_abi::{
     DXGK_PAGETABLEUPDATEMODE, DXGK_WDDMVERSION, DXGKDDI_INTERFACE_VERSION_WDDM2_1, KMDDOD_INITIALIZATION_DATA,
 };
@@ -34,13 +38,14 @@ fn start(options: Options) -> Ended {
     tour::play(options, tour::windows(), 1, |_, _| Ok(()))
 }
 
-/// The adapter of a driver that does not start.
-fn refused(options: Options) -> Arc<Adapter> {
+/// The adapter of a driver that does not start, and why.
+fn refused(options: Options) -> (Arc<Adapter>, StartError) {
     let os = Os::boot(tour::windows()).unwrap_or_else(|error| panic!("{error}"));
     let driver = os.load_driver(&Toy::driver(options)).unwrap_or_else(|error| panic!("{error}"));
-    let (adapter, started) = os.try_adapter(&driver, AdapterConfig::default());
-    assert!(started.is_err(), "it has started");
-    adapter
+    match os.try_adapter(&driver, AdapterConfig::default()) {
+        (adapter, Err(error)) => (adapter, error),
+        (_, Ok(())) => panic!("it has started"),
+    }
 }
 
 /// It has started, and what was found stops no Windows: no more than these rules, none of them an error.
@@ -100,6 +105,31 @@ fn drivers_that_answer_no_more_than_was_asked_of_them_start() {
     }
 }
 
+/// Event 549 has reason 3 for what the system refuses behind the start, with another status for a slot of a later
+/// interface and for HISTORYBUFFERPRECISION, and reason 1 for a DxgkDdiStartDevice that fails; a driver that does not
+/// add its device has no event.
+#[test]
+fn a_refused_start_shows_the_recorded_code_and_event() {
+    let refused_with = |status| {
+        Some(Problem { code: 43, status: STATUS_SUCCESS, event: Some((FailureReason::AddAdapterFailed, status)) })
+    };
+    for (mutant, status) in [
+        ("caps-flip", STATUS_INVALID_PARAMETER),
+        ("init-slot-2-0", STATUS_INVALID_PARAMETER),
+        ("init-slot-2-4", STATUS_REVISION_MISMATCH),
+        ("caps-history", STATUS_DEVICE_CONFIGURATION_ERROR),
+        ("system-context", STATUS_NOT_IMPLEMENTED),
+    ] {
+        let (_, error) = refused(Options { mutant, ..without_features() });
+        assert_eq!(error.problem(), refused_with(status), "{mutant}: {error}");
+    }
+    let (_, error) = refused(Options { mutant: "add-context", ..without_features() });
+    assert_eq!(error.problem().map(|problem| (problem.code, problem.event)), Some((31, None)), "{error}");
+    let (_, error) = refused(Options { mutant: "start-status", ..without_features() });
+    let event = error.problem().and_then(|problem| problem.event);
+    assert_eq!(event.map(|(reason, _)| reason), Some(FailureReason::DdiStartDeviceFailed), "{error}");
+}
+
 /// Code 43 with FlipCaps and MaxQueuedFlipOnVSync 0, which was seen of display adapters alone.
 #[test]
 fn a_display_adapter_without_flips_is_refused() {
@@ -153,7 +183,7 @@ fn a_driver_that_refuses_the_systems_context_is_refused() {
         assert!(why.contains("STATUS_NOT_IMPLEMENTED"), "{why}");
         assert_eq!(ended.broken, ["DXG-OBJECT-STATUS"]);
         // What there was already is taken down all the same.
-        let adapter = refused(Options { mutant: "system-context", ..options });
+        let (adapter, _) = refused(Options { mutant: "system-context", ..options });
         let called = |name: &str| adapter.ddi_calls().get(name).copied().unwrap_or(0);
         let made = ["DxgkDdiCreateDevice", "DxgkDdiCreateProcess"].map(called);
         assert_eq!(["DxgkDdiDestroyDevice", "DxgkDdiDestroyProcess"].map(called), made);

@@ -8,7 +8,7 @@
 //! | DriverEntry | Code 37, its status | none |
 //! | `DxgkDdiAddDevice` | Code 31, its status | none |
 //! | `DxgkDdiStartDevice` | Code 43, status 0 | reason 1, DdiStartDeviceFailed |
-//! | what came behind it | Code 43, status 0 | reason 3, AddAdapterFailed: STATUS_INVALID_PARAMETER for what the OS refuses, STATUS_REVISION_MISMATCH for versions that do not agree and for a slot of a newer interface |
+//! | what came behind it | Code 43, status 0 | reason 3, AddAdapterFailed: STATUS_INVALID_PARAMETER for what the OS refuses, STATUS_REVISION_MISMATCH for versions that do not agree and for a slot of a newer interface, STATUS_DEVICE_CONFIGURATION_ERROR for HISTORYBUFFERPRECISION |
 //!
 //! Chosen: where a query or function behind the start failed, event 549 has the driver's own status; and what is no
 //! step of its own there ([`StartError::Links`]) counts as the step that it was found in.
@@ -19,6 +19,7 @@ use nt_model::Rule;
 use wddm_abi::{NTSTATUS, ntstatus};
 
 use crate::port::miniport::AdapterState;
+use crate::port::rules::caps::CAPS_HISTORY;
 use crate::port::rules::start::{ADD_CONTEXT, VERSION_AGREES};
 
 /// Why an adapter did not start.
@@ -95,8 +96,13 @@ impl fmt::Display for Problem {
 impl StartError {
     /// The system refuses the driver for a rule.
     pub(super) fn refused(rule: &'static Rule) -> Self {
-        let is_version = std::ptr::eq(rule, &raw const VERSION_AGREES);
-        let status = if is_version { ntstatus::STATUS_REVISION_MISMATCH } else { ntstatus::STATUS_INVALID_PARAMETER };
+        let status = if std::ptr::eq(rule, &raw const VERSION_AGREES) {
+            ntstatus::STATUS_REVISION_MISMATCH
+        } else if std::ptr::eq(rule, &raw const CAPS_HISTORY) {
+            ntstatus::STATUS_DEVICE_CONFIGURATION_ERROR
+        } else {
+            ntstatus::STATUS_INVALID_PARAMETER
+        };
         Self::Refused { rule, status }
     }
 
