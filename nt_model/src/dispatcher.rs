@@ -27,7 +27,7 @@ use crate::records::{
     status::NtStatus,
 };
 use crate::routines::{self, Routine};
-use crate::rules::Details;
+use crate::rules::{Details, hex_list};
 use crate::rules_nt::{NT_MUTEX_LEAKED, NT_MUTEX_NOT_OWNED, NT_OBJECT_IN_USE, NT_OBJECT_KIND, NT_SEMAPHORE_LIMIT};
 use crate::sched::Slot;
 use crate::thread::Thread;
@@ -453,7 +453,7 @@ impl Machine {
     pub(crate) fn abandon_mutexes(&self, thread: &Thread) {
         let owned = self.dispatcher.waits.lock().owned.remove(&thread.address()).unwrap_or_default();
         self.rules.check(&NT_MUTEX_LEAKED, owned.is_empty(), || {
-            Details::new(format!("thread {} ended owning the mutexes at {owned:#x?}", thread.id())).params([
+            Details::new(format!("thread {} ended owning the mutexes at {}", thread.id(), hex_list(&owned))).params([
                 thread.address() as u64,
                 owned.first().copied().unwrap_or(0) as u64,
                 0,

@@ -156,7 +156,7 @@ pub use routines::Routine;
 pub static ALL_RULES: &[&RuleList] = &[&rules_nt::NT_RULES, &rules_memory::MEMORY_RULES, &rules_user::USER_RULES];
 
 pub use rules::{
-    CallRecord, Caller, Context, Details, Policy, Rule, RuleList, RuleReport, Rulebook, Severity, Violation,
+    CallRecord, Caller, Context, Details, Policy, Rule, RuleList, RuleReport, Rulebook, Severity, Violation, hex_list,
 };
 pub use shim::{CodeAddress, In, Out, ShimEntry};
 pub use thread::{Thread, ThreadKind};

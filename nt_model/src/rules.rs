@@ -39,7 +39,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::cpu;
-pub use violation::{CallRecord, Caller, Context, Details, Violation};
+pub use violation::{CallRecord, Caller, Context, Details, Violation, hex_list};
 
 /// How many distinct rules one process may register.
 pub const MAX_RULES: usize = 512;

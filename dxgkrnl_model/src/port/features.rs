@@ -16,6 +16,7 @@
 pub(crate) mod testing;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use wddm_abi::{
     DXGK_FEATURE_ID, DXGK_ISFEATUREENABLED_RESULT, DXGKARG_QUERYFEATURESUPPORT, DXGKDDI_BUILDTESTCOMMANDBUFFER,
@@ -105,6 +106,23 @@ pub struct FeatureState {
     pub available: bool,
     /// It is there because experimental support is allowed.
     pub experimental: bool,
+}
+
+impl fmt::Display for FeatureState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.enabled {
+            let kind = if self.experimental { ", experimental" } else { "" };
+            return write!(f, "enabled, version {}{kind}", self.version);
+        }
+        let lacks = [
+            (self.known, "the OS does not know it"),
+            (self.available, "the OS does not support it"),
+            (self.by_driver, "the driver does not support it"),
+            (self.on_configuration, "it does not work on this configuration"),
+        ];
+        let why: Vec<_> = lacks.iter().filter(|(has, _)| !has).map(|(_, why)| *why).collect();
+        write!(f, "not enabled{}{}", if why.is_empty() { "" } else { ": " }, why.join(", "))
+    }
 }
 
 impl FeatureState {

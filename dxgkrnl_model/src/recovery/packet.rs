@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use nt_model::Details;
 use nt_model::sched::Ticks;
+use nt_model::{Details, hex_list};
 use wddm_abi::{DXGKARG_QUERYCURRENTFENCE, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, ntstatus};
 
 use super::dependents::Dependents;
@@ -283,7 +283,7 @@ fn judge_aborted(adapter: &Miniport, snapshot: &Snapshot, aborted: u32) -> bool 
     let named = aborted == *completed || outstanding.contains(&aborted);
     let within = named || (!is_before(aborted, *completed) && !is_before(*submitted, aborted));
     let what = || {
-        let text = format!("{aborted:#x}; last completed {completed:#x}, outstanding {outstanding:#x?}");
+        let text = format!("{aborted:#x}; last completed {completed:#x}, outstanding {}", hex_list(outstanding));
         Details::new(text).params([aborted.into(), (*completed).into(), (*submitted).into()])
     };
     adapter.rules().check(&TDR_ABORTED, within, what);
@@ -345,7 +345,7 @@ fn current_fence(adapter: &Miniport, node: &Node) {
     // The fence was submitted before the call, the driver says that it is complete, and no interrupt has reported it.
     let unreported = before.contains(&current) && after.contains(&current);
     adapter.rules().check(&TDR_FENCE, !unreported, || {
-        let text = format!("node {}: CurrentFence is {current:#x}; outstanding {after:#x?}", node.ordinal);
+        let text = format!("node {}: CurrentFence is {current:#x}; outstanding {}", node.ordinal, hex_list(&after));
         Details::new(text).params([current.into(), node.ordinal.into(), 0])
     });
     let known = reported.unwrap_or(over);

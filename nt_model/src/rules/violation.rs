@@ -4,6 +4,12 @@ use std::fmt;
 
 use super::{Rule, Severity};
 
+/// Numbers as a finding tells them: `0x10a, 0x10b`, or `none`.
+pub fn hex_list(numbers: impl IntoIterator<Item = impl fmt::LowerHex>) -> String {
+    let all: Vec<_> = numbers.into_iter().map(|number| format!("{number:#x}")).collect();
+    if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+}
+
 /// What a check found, in numbers and words.
 #[derive(Clone, Debug, Default)]
 pub struct Details {

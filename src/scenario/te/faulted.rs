@@ -17,7 +17,7 @@ use wddm_abi::ntstatus::STATUS_SUCCESS;
 /// queue by then, and none is named behind the reset. One that faults behind it is.
 pub(super) fn ended(stage: &Stage) -> Played {
     let setup = Setup::default().resets(1).setting("PreemptInBuffers", 1).setting("IdleMilliseconds", 0);
-    let setup = setup.with_driver(deaf_until_reset).breaks(&["NT-INT-STORM", "DXG-ISR-DISMISS"]);
+    let setup = setup.with_driver(deaf_until_reset).breaks(&["DXG-ISR-DISMISS"]).may_break(&["NT-INT-STORM"]);
     stage.play(setup, |scene| {
         let (control, wrong) = (controller(scene)?, client(scene, "faults")?);
         let nowhere = Fill { address: 0x7FFF_0000_0000, length: 8, pattern: 0, reserved: 0 }.to_packet();

@@ -37,7 +37,7 @@ pub(super) fn notices(stage: &Stage) -> Played {
 /// The first reset is the one that user mode forces.
 fn setup() -> Setup {
     let setup = Setup::default().resets(1).setting("IdleMilliseconds", 0).windows(|w| w.tdr.delay = 5 * SECOND);
-    setup.with_driver(deaf_until_reset).breaks(&["NT-INT-STORM", "DXG-ISR-DISMISS"])
+    setup.with_driver(deaf_until_reset).breaks(&["DXG-ISR-DISMISS"]).may_break(&["NT-INT-STORM"])
 }
 
 /// A packet engine does not come off for a preemption, and says that it hangs; the driver hears that interrupt again
@@ -45,7 +45,7 @@ fn setup() -> Setup {
 pub(super) fn packet_engine(stage: &Stage) -> Played {
     let node = victim(stage);
     let setup = Setup::default().resets(1).setting("IdleMilliseconds", 0).windows(|w| w.tdr.delay = 5 * SECOND);
-    let setup = setup.with_driver(deaf_until_engine).breaks(&["NT-INT-STORM", "DXG-ISR-DISMISS"]);
+    let setup = setup.with_driver(deaf_until_engine).breaks(&["DXG-ISR-DISMISS"]).may_break(&["NT-INT-STORM"]);
     stage.play(setup.setting("PreemptInBuffers", 0).setting("ReportHangs", HANGS), |scene| {
         let (control, raws) = (controller(scene)?, [client(scene, "hangs")?, client(scene, "waits")?]);
         let hogs = two(scene, &raws, node)?;
@@ -72,7 +72,7 @@ pub(super) fn packet_engine(stage: &Stage) -> Played {
 pub(super) fn taken_off(stage: &Stage) -> Played {
     let node = victim(stage);
     let setup = Setup::default().resets(1).setting("IdleMilliseconds", 0).windows(|w| w.tdr.delay = 5 * SECOND);
-    let setup = setup.with_driver(deaf_until_engine).breaks(&["NT-INT-STORM", "DXG-ISR-DISMISS"]);
+    let setup = setup.with_driver(deaf_until_engine).breaks(&["DXG-ISR-DISMISS"]).may_break(&["NT-INT-STORM"]);
     stage.play(setup.setting("PreemptInBuffers", 1), |scene| {
         let (control, raws) = (controller(scene)?, [client(scene, "counts")?, client(scene, "waits")?]);
         let hogs = [Hog::new(scene, &raws[0], &[node])?, Hog::new(scene, &raws[1], &[node])?];

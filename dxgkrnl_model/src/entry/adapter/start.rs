@@ -198,7 +198,7 @@ impl Miniport {
             DXGK_FEATURE_ID::DXGK_FEATURE_KERNEL_MODE_TESTING,
         ] {
             let state = Features::of(self).query(self, id);
-            self.note(format!("feature {id:?}"), format!("{state:?}"));
+            self.note(format!("feature {id:?}"), state.to_string());
         }
     }
 
@@ -238,7 +238,13 @@ impl Miniport {
     fn query_power_components(&self, caps: &mut Caps) -> Result<(), StartError> {
         let kind = DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_NUMPOWERCOMPONENTS;
         let (status, count) = self.query_record::<u32>(kind, &[]);
-        self.note("query NUMPOWERCOMPONENTS", format!("{status:?}, {count:?}"));
+        self.note(
+            "query NUMPOWERCOMPONENTS",
+            match count {
+                Some(count) => format!("{status:?}, {count} components"),
+                None => format!("{status:?}"),
+            },
+        );
         let managed = caps.driver.SupportRuntimePowerManagement != 0;
         let demanded = caps.is_compute_only() || managed || self.personality().power_components_demanded;
         let rule = if demanded { &QAI_REQUIRED } else { &QAI_EXPECTED };

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use nt_model::memory::ContiguousRequest;
-use nt_model::{CacheType, In, Mdl, PageObject, shims};
+use nt_model::{CacheType, In, Mdl, PageObject, hex_list, shims};
 use std::sync::Arc;
 use wddm_abi::{
     DXGK_DEVICE_INFO, DXGKARGCB_ALLOCATECONTIGUOUSMEMORY, DXGKARGCB_ALLOCATEPAGESFORMDL,
@@ -138,9 +138,13 @@ impl DriverMemory {
                 std::mem::take(&mut state.mappings),
             )
         };
-        adapter.rules().check(&LEAK_MAPPING, registers.is_empty(), || format!("mapped at {registers:#x?}"));
+        adapter
+            .rules()
+            .check(&LEAK_MAPPING, registers.is_empty(), || format!("mapped at {}", hex_list(registers.keys())));
         let left = memory.is_empty() && mappings.is_empty();
-        adapter.rules().check(&LEAK_MEMORY, left, || format!("{memory:#x?}, mapped at {:#x?}", mappings.keys()));
+        adapter.rules().check(&LEAK_MEMORY, left, || {
+            format!("handles {}, mapped at {}", hex_list(memory.keys()), hex_list(mappings.keys()))
+        });
         for (address, length) in registers {
             adapter.kernel().unmap_io_space(address, length);
         }

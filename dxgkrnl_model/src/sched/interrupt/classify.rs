@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use nt_model::Details;
+use nt_model::{Details, hex_list};
 use wddm_abi::{
     DXGK_ENGINE_STATE, DXGK_INTERRUPT_TYPE, DXGK_PAGE_FAULT_FLAGS, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, Plain,
 };
@@ -199,8 +199,9 @@ fn bad_fence(adapter: &Miniport, node: &Node, what: &str, fence: u32) {
     let (completed, submitted, outstanding) = node.packet.ids();
     adapter.rules().check(&rule::INT_FENCE, false, || {
         let text = format!(
-            "node {}: {what} {fence:#x}, outstanding {outstanding:#x?}, last completed {completed:#x}, last submitted {submitted:#x}",
-            node.ordinal
+            "node {}: {what} {fence:#x}; outstanding {}; last completed {completed:#x}, last submitted {submitted:#x}",
+            node.ordinal,
+            hex_list(outstanding)
         );
         Details::new(text).params([fence.into(), submitted.into(), completed.into()])
     });
