@@ -62,6 +62,7 @@ impl Machine {
 
     fn check_leaks(&self, scope: &Scope) -> Vec<Leak> {
         self.check_freed_pool();
+        self.check_guards();
         let mut leaks = Vec::new();
         self.pool_leaks(scope, &mut leaks);
         self.thread_leaks(scope, &mut leaks);

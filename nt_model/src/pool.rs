@@ -52,6 +52,20 @@ const FILL_FRESH: u8 = 0xCD;
 const FILL_FREED: u8 = 0xDD;
 const FILL_GUARD: u8 = 0xFD;
 
+/// What memory is, of which all bytes are those of `word`, where the model has filled it.
+pub(crate) fn pattern(word: u64) -> Option<&'static str> {
+    let byte = word.to_le_bytes()[7];
+    // A small offset from what was read is still told.
+    (word >> 16 == u64::from_le_bytes([byte; 8]) >> 16)
+        .then(|| match byte {
+            FILL_FRESH => Some("what pool holds that was not written"),
+            FILL_FREED => Some("what pool holds that is freed"),
+            FILL_GUARD => Some("what lies behind a block of pool"),
+            _ => None,
+        })
+        .flatten()
+}
+
 /// Extra checks of the pool.
 #[derive(Clone, Debug)]
 pub struct PoolOptions {
@@ -388,6 +402,18 @@ impl Machine {
                 .params([waited[0] as u64, 0, 0])
         });
         self.forget_locks(range);
+    }
+
+    /// Looks behind the end of what is not freed, too.
+    pub(crate) fn check_guards(&self) {
+        let held: Vec<_> = {
+            let state = self.pool.state.lock();
+            let held = state.allocations.iter().filter(|(_, allocation)| allocation.freed.is_none());
+            held.map(|(address, allocation)| (*address, allocation.clone())).collect()
+        };
+        for (address, allocation) in held {
+            self.check_guard(address, &allocation);
+        }
     }
 
     fn check_guard(&self, address: usize, allocation: &Allocation) {

@@ -191,8 +191,7 @@ impl Machine {
         }
         if !fault.page {
             let instruction = emulate::describe(rip, frame);
-            return Details::new(format!("{instruction} at {place}, a privileged instruction or a wild address"))
-                .params([fault.rip, 0, 0]);
+            return Details::new(format!("{instruction}, at {place}")).params([fault.rip, 0, 0]);
         }
         let what = match (fault.fetch, fault.write) {
             (true, _) => "a jump to",

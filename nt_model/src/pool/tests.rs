@@ -64,6 +64,18 @@ fn a_write_behind_the_end_is_caught() {
 }
 
 #[test]
+fn a_write_behind_a_block_that_is_never_freed_is_caught() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let address = allocate(&kernel, 10);
+    kernel.check_native_leaks();
+    assert!(!kernel.rules.was_broken(&NT_POOL_OVERRUN));
+    host::write(address + 10, &[0]);
+    kernel.check_native_leaks();
+    assert!(kernel.rules.was_broken(&NT_POOL_OVERRUN));
+}
+
+#[test]
 fn a_write_after_free_is_caught() {
     let kernel = Kernel::collecting();
     let _in = kernel.enter();

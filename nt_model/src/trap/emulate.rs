@@ -13,6 +13,7 @@ use crate::kernel::Machine;
 use crate::memory::host;
 use crate::memory::regions::Backing;
 use crate::mmio::DeviceRange;
+use crate::pool;
 use crate::routines::{DISPATCH_LEVEL, HIGH_LEVEL};
 use crate::rules_nt::{NT_IRQL_LOWER, NT_IRQL_LOWER_LOCKED, NT_IRQL_RAISE};
 use crate::sched::YieldPoint;
@@ -78,7 +79,33 @@ pub(super) fn describe(rip: usize, frame: &TrapFrame) -> String {
     if instruction.mnemonic() == Mnemonic::Int && instruction.immediate8() == 0x29 {
         return format!("__fastfail({:#x})", frame.register(1));
     }
-    format!("{:?}", instruction.mnemonic()).to_ascii_lowercase()
+    let name = format!("{:?}", instruction.mnemonic()).to_ascii_lowercase();
+    match operand(&instruction, frame) {
+        Some(address) if !is_canonical(address) => {
+            let written = pool::pattern(address).map_or_else(String::new, |what| format!(": {what}"));
+            format!("{name} with an operand at {address:#x}, which is no address{written}")
+        }
+        Some(address) if instruction.memory_size().size() >= 16 && address % 16 != 0 => {
+            format!("{name} with an operand at {address:#x}, which is not a multiple of 16")
+        }
+        _ => format!("{name}, an instruction that is not for drivers"),
+    }
+}
+
+/// Where the memory operand lies, where the instruction has one.
+fn operand(instruction: &Instruction, frame: &TrapFrame) -> Option<u64> {
+    let at = (0..instruction.op_count()).find(|at| instruction.op_kind(*at) == OpKind::Memory)?;
+    instruction.virtual_address(at, 0, |register, _, _| match register {
+        Register::CS | Register::DS | Register::ES | Register::SS => Some(0),
+        register if register.is_gpr() => Some(get(frame, register)),
+        _ => None,
+    })
+}
+
+/// Returns whether the address's upper 17 bits are alike, as the processor demands.
+fn is_canonical(address: u64) -> bool {
+    // CAST: the arithmetic shift is the point.
+    matches!((address as i64) >> 47, 0 | -1)
 }
 
 impl Machine {

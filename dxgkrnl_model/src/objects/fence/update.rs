@@ -159,7 +159,8 @@ impl<'a> Batch<'a> {
         self.handles.len() as u32
     }
 
-    /// Whether the values are to be there. What a driver says of a batch with strays is its own matter.
+    /// Returns whether the values are to be there. Of a batch with strays no status is judged: no page says what a driver
+    /// returns for an entry that names nothing, and no Windows passes one. The values of the other entries are judged.
     fn judge(&self, adapter: &Miniport, rule: &'static Rule, status: NTSTATUS) -> bool {
         let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
         if self.is_strayed {

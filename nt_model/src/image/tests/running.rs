@@ -179,6 +179,33 @@ fn traps_and_fast_failures_are_caught() {
     assert_eq!(stops_with(&driver(&[], |b| b.asm.cli())).0, NT_ACCESS.name);
 }
 
+/// What a fault says for which the processor names no address.
+#[test]
+fn a_fault_without_an_address_tells_its_operand() {
+    let found = |code: fn(&mut DriverBuilder) -> Asm| {
+        let kernel = Kernel::collecting();
+        let _in = kernel.enter();
+        assert_eq!(start(&kernel, &driver(&[], code)).err(), Some(StartError::Abandoned(Abandoned)));
+        kernel.rules.stopped().map(|violation| violation.detail.clone()).unwrap_or_default()
+    };
+    let text = found(|b| {
+        b.asm.mov(rbx, 0xDDDD_DDDD_DDDD_DDDD_u64)?;
+        b.asm.mov(eax, dword_ptr(rbx + 0x10))
+    });
+    let (head, tail) =
+        ("mov with an operand at 0xdddddddddddddded, which is no address", "what pool holds that is freed");
+    assert!(text.starts_with(&format!("{head}: {tail}, at ")), "{text}");
+    let text = found(|b| {
+        b.asm.mov(rbx, 0x1234_5678_0000_0000_u64)?;
+        b.asm.mov(qword_ptr(rbx), rax)
+    });
+    assert!(text.starts_with("mov with an operand at 0x1234567800000000, which is no address, at "), "{text}");
+    let text = found(|b| b.asm.movaps(xmmword_ptr(rsp + 8), xmm0));
+    assert!(text.starts_with("movaps with an operand at ") && text.contains("is not a multiple of 16, at "), "{text}");
+    let text = found(|b| b.asm.cli());
+    assert!(text.starts_with("cli, an instruction that is not for drivers, at "), "{text}");
+}
+
 #[test]
 fn a_bad_pointer_to_a_service_names_the_call() {
     let file = driver(&["KeSetEvent"], |b| {
