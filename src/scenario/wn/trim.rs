@@ -101,7 +101,7 @@ pub(super) fn trimmed(stage: &Stage) -> Played {
         let two = register(&raw, room.device, luid, Some(hears), Some(&second)).context("register another")?;
         same("both", trim(Trim::PeriodicToBudget(0x1_2000)), 2)?;
         same("what both have heard", (first.take(), second.take()), (vec![(5, 0x1_2000)], vec![(5, 0x1_2000)]))?;
-        same("whether it is resident", is_resident(&room, allocation)?, false)?;
+        scene.until("it is evicted", || Ok(!is_resident(&room, allocation)?))?;
         // Another process, and another adapter, are not asked.
         same("another process", os.trim(scene.adapter(), &other.process, Trim::Periodic), 0)?;
         let elsewhere = os.adapters().get(1).cloned().context("a second adapter")?;
