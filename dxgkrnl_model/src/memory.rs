@@ -4,6 +4,7 @@
 //! later; so a paging queue's fence, signalled by a job behind its operations, says that they are done.
 
 pub(crate) mod allocation;
+pub(crate) mod backing;
 pub(crate) mod completion;
 pub(crate) mod fence;
 pub(crate) mod page_table;

@@ -26,6 +26,7 @@ pub mod rules;
 pub(crate) mod section;
 pub(crate) mod segments;
 pub(crate) mod shared;
+pub(crate) mod standard;
 pub mod statuses;
 pub mod sync;
 pub(crate) mod tdr;

@@ -3,6 +3,8 @@
 
 use core::ffi::c_void;
 
+use crate::user::guard::{AccessViolation, try_user};
+
 /// `KDEFERRED_ROUTINE`, services, and everything else with up to twelve pointer-sized arguments and such a result.
 type Routine = unsafe extern "win64" fn(
     usize,
@@ -33,4 +35,13 @@ pub(crate) fn invoke<const N: usize>(address: usize, arguments: [usize; N]) -> u
     let routine = unsafe { core::mem::transmute::<*const c_void, Routine>(pointer) };
     // SAFETY: as above.
     unsafe { routine(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11]) }
+}
+
+/// Calls a function of user mode by its address, with one argument, as a thread of the process that the calling thread
+/// is in. Its frames are left where they are when it touches what it must not: see [`try_user`].
+///
+/// # Errors
+/// [`AccessViolation`].
+pub fn call_user(address: usize, argument: usize) -> Result<usize, AccessViolation> {
+    try_user(|| invoke(address, [argument]))
 }

@@ -143,6 +143,7 @@ pub mod timer;
 mod trap;
 pub mod user;
 
+pub use callback::call_user;
 pub use dispatcher::Event;
 pub use dpc::{Dpc, DpcDelivery};
 pub use driver::{Abandoned, EntryStack};
@@ -162,4 +163,5 @@ pub use shim::{CodeAddress, In, Out, ShimEntry};
 pub use thread::{Thread, ThreadKind};
 pub use user::guard::{AccessViolation, try_user};
 pub use user::process::{InProcess, MapError, Process, UserMapping};
+pub use user::secure::Secured;
 pub use user::space::{read_user, write_user};

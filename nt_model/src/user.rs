@@ -19,6 +19,7 @@ pub mod heap;
 pub(crate) mod kernel32;
 mod left;
 pub mod process;
+pub mod secure;
 pub mod space;
 #[cfg(test)]
 mod tests;

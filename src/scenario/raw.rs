@@ -3,8 +3,10 @@
 //! Every call is made inside the process, and returns the function's own status.
 #![expect(unsafe_code, reason = "records go to functions by pointer, and user memory is touched by address")]
 
+mod process;
 mod sharing;
 
+pub use process::THIS_PROCESS;
 pub use sharing::{ALL, READ, duplicate, duplicate_number};
 
 use anyhow::{Context, Result};

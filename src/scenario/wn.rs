@@ -4,16 +4,26 @@
 //! | file | holds |
 //! |---|---|
 //! | `adapters.rs` | enumeration, names, types of queries and escapes |
+//! | `bare.rs` | fences that are opened without a device; scheduling priorities of processes |
+//! | `heaps.rs` | memory that a process has already, as an allocation |
+//! | `idle.rs` | waiting for a device to be idle |
 //! | `objects.rs` | handles, allocations, resources, fences |
 //! | `offers.rs` | priorities, residency, offers; the first forms of functions that have a second |
 //! | `queries.rs` | what loaders ask: registry, description, versions, capabilities, sizes |
+//! | `reserved.rs` | reservations of video memory and of GPU virtual addresses |
 //! | `statistics.rs` | what monitors ask: engines, segments, processes, memory |
+//! | `trim.rs` | callbacks by which a process hears that it is to evict memory |
 
 mod adapters;
+mod bare;
+mod heaps;
+mod idle;
 mod objects;
 mod offers;
 mod queries;
+mod reserved;
 mod statistics;
+mod trim;
 
 use super::{Played, Scenario, Stage};
 
@@ -118,5 +128,49 @@ pub(super) const CASES: &[Scenario] = &[
         "allocations and adapters by the first forms of their functions; the clocks of a node",
         "D3DKMT_CREATEALLOCATION; D3DKMT_ENUMADAPTERS; D3DKMT_QUERYCLOCKCALIBRATION",
         offers::first_forms,
+    ),
+    case(
+        "WN-20",
+        "a device is idle when engines have nothing of it: packets, hardware queues, doorbells; what waits for a fence \
+         keeps it no less idle, and its loss ends the wait",
+        "D3DKMTWaitForIdle; D3DKMT_WAITFORIDLE",
+        idle::idle,
+    ),
+    case(
+        "WN-21",
+        "a shared monitored fence is opened without a device, for the waits and signals of the OS",
+        "D3DKMT_OPENSYNCOBJECTFROMNTHANDLE; Wine's tests of D3DKMT, which run on Windows",
+        bare::without_device,
+    ),
+    case(
+        "WN-22",
+        "scheduling priorities of processes: one's own and another's, with the right and the privilege and without",
+        "D3DKMTSetProcessSchedulingPriorityClass; D3DKMTGetProcessSchedulingPriorityClass; D3DKMT_SCHEDULINGPRIORITYCLASS",
+        bare::classes,
+    ),
+    case(
+        "WN-23",
+        "callbacks of a device hear what is to be evicted, and may evict; other devices, adapters and processes do not",
+        "D3DKMT_REGISTERTRIMNOTIFICATION; D3DKMT_TRIMNOTIFICATION; D3DDDI_TRIMRESIDENCYSET_FLAGS",
+        trim::trimmed,
+    ),
+    case(
+        "WN-24",
+        "memory that a process has already is an allocation, where the driver describes it; what is no whole pages of \
+         its own is refused before the driver is asked",
+        "D3DKMTCreateAllocation; D3DKMT_CREATEALLOCATIONFLAGS, ExistingSysMem; D3DKMT_CREATESTANDARDALLOCATION",
+        heaps::existing,
+    ),
+    case(
+        "WN-25",
+        "video memory that a process reserves is told; no more than is available, and by whoever may",
+        "D3DKMT_CHANGEVIDEOMMEMORYRESERVATION; D3DKMT_QUERYVIDEOMEMORYINFO",
+        reserved::memory,
+    ),
+    case(
+        "WN-26",
+        "GPU virtual addresses are reserved at a base, whatever the limits say, or within limits",
+        "D3DDDI_RESERVEGPUVIRTUALADDRESS",
+        reserved::ranges,
     ),
 ];

@@ -3,6 +3,8 @@
 //! Windows suspends contexts and disconnects doorbells for power, for memory and before a process goes away; it reads
 //! clocks and asks the driver questions whenever a tool wants to know. A test decides when.
 
+mod trim;
+
 use std::sync::Arc;
 
 use wddm_abi::{
@@ -28,6 +30,7 @@ use crate::port::shared::shared_of;
 use crate::recovery::collect::DebugQuestion;
 use crate::recovery::lost::Loss;
 use crate::sched::vidsch::VidSch;
+pub use trim::Trim;
 
 /// How suspensions of a process's contexts began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

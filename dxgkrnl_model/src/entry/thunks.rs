@@ -20,13 +20,16 @@ mod fence;
 mod memory;
 mod offers;
 mod priority;
+mod process;
 mod query;
 mod queue;
 mod records;
 mod refused;
 mod sharing;
+mod standard;
 mod statistics;
 mod testing;
+mod trim;
 mod update;
 mod wait;
 
@@ -232,7 +235,7 @@ pub(crate) fn enter(machine: &Machine, name: &'static str, body: impl FnOnce(&Ca
 }
 
 /// Every table, implementations first.
-fn tables() -> [&'static [ShimEntry]; 14] {
+fn tables() -> [&'static [ShimEntry]; 16] {
     [
         adapter::THUNKS,
         device::THUNKS,
@@ -241,11 +244,13 @@ fn tables() -> [&'static [ShimEntry]; 14] {
         memory::THUNKS,
         offers::THUNKS,
         priority::THUNKS,
+        process::THUNKS,
         queue::THUNKS,
         wait::THUNKS,
         sharing::THUNKS,
         statistics::THUNKS,
         sharing::SHARE,
+        trim::THUNKS,
         update::THUNKS,
         refused::THUNKS,
     ]
@@ -305,8 +310,9 @@ macro_rules! table_of {
                 Self {
                     $($name: {
                         let address: *const () = core::ptr::with_exposed_provenance(address(stringify!($name)));
-                        // SAFETY: the tables have a function of this name; its thunk takes one pointer (five arguments
-                        // for D3DKMTShareObjects) and returns a status, as the type says.
+                        // SAFETY: the tables have a function of this name; its thunk takes one pointer (other arguments
+                        // for D3DKMTShareObjects and the priorities of processes) and returns a status, as the type
+                        // says.
                         #[expect(unsafe_code, reason = "an address becomes a function of the type that it has")]
                         unsafe { core::mem::transmute::<*const (), wddm_abi::$name>(address) }
                     },)*
@@ -342,7 +348,10 @@ table_of! {
     D3DKMTWaitForSynchronizationObjectFromGpu, D3DKMTSignalSynchronizationObjectFromGpu,
     D3DKMTSignalSynchronizationObjectFromGpu2,
     D3DKMTShareObjects, D3DKMTOpenResourceFromNtHandle, D3DKMTQueryResourceInfoFromNtHandle,
-    D3DKMTOpenSyncObjectNtHandleFromName, D3DKMTOpenNtHandleFromName,
+    D3DKMTOpenSyncObjectNtHandleFromName, D3DKMTOpenNtHandleFromName, D3DKMTOpenSyncObjectFromNtHandle,
+    D3DKMTWaitForIdle, D3DKMTRegisterTrimNotification, D3DKMTUnregisterTrimNotification,
+    D3DKMTSetProcessSchedulingPriorityClass, D3DKMTGetProcessSchedulingPriorityClass,
+    D3DKMTChangeVideoMemoryReservation,
 }
 
 impl Default for Thunks {

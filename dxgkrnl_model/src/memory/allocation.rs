@@ -7,14 +7,15 @@
 //! Chosen: an allocation that supports a memory segment goes there first, in the order of `PreferredSegment` and then
 //! of segment numbers; one that supports only apertures, or nothing, lies in system memory. An aperture range and
 //! `MapApertureSegment` are used only where the driver asks for it (`AccessedPhysically`): everything else reaches
-//! system memory through page table entries with segment 0. Existing system memory and sections are not accepted.
+//! system memory through page table entries with segment 0. Memory of a process stays where it is. Sections are not
+//! accepted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use nt_model::PageObject;
 use wddm_abi::{DXGKARG_DESTROYALLOCATION, HANDLE, NTSTATUS};
 
+use crate::memory::backing::Backing;
 use crate::port::ddi::{self, call_ddi};
 use crate::port::handle::DriverHandle;
 use crate::port::miniport::Miniport;
@@ -75,7 +76,7 @@ pub(crate) struct Allocation {
     pub(crate) cpu_visible: bool,
     /// Id of the process that made it; 0: the process was gone.
     pub(crate) creator: u64,
-    pub(crate) backing: Arc<PageObject>,
+    pub(crate) backing: Backing,
     pub(crate) placement: Lock<Placement>,
     pub(crate) resource: Option<Arc<Resource>>,
     /// Private data as the driver left it, for whoever opens the resource.
@@ -133,7 +134,7 @@ impl Allocation {
         first.is_some_and(|segment| !segment.is_aperture() && !segment.is_cpu_visible())
     }
 
-    pub(crate) fn backing(&self) -> &Arc<PageObject> {
+    pub(crate) fn backing(&self) -> &Backing {
         &self.backing
     }
 
@@ -167,7 +168,7 @@ impl Allocation {
     pub(crate) fn destroy(self: &Arc<Self>) {
         super::residency::release_everything(self);
         if self.is_standard {
-            return self.adapter.kernel().free_pages(&self.backing);
+            return self.backing.let_go(self.adapter.kernel());
         }
         let Some(driver) = self.driver.take() else { return };
         let last = self.resource.as_ref().filter(|resource| {
@@ -176,7 +177,7 @@ impl Allocation {
             allocations.is_empty()
         });
         destroy_in_driver(&self.adapter, driver, last.map(|resource| &**resource));
-        self.adapter.kernel().free_pages(&self.backing);
+        self.backing.let_go(self.adapter.kernel());
     }
 }
 

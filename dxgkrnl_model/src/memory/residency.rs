@@ -145,20 +145,17 @@ fn choose(manager: &Manager, allocation: &Allocation) -> Place {
 
 /// Keeps the backing's pages in memory, or lets them go.
 fn pin(adapter: &Miniport, allocation: &Allocation, on: bool) {
-    let kernel = adapter.kernel();
-    for page in 0..allocation.backing().pages() {
-        if on {
-            kernel.pin_page(allocation.backing(), page);
-        } else {
-            kernel.unpin_page(allocation.backing(), page);
-        }
-    }
+    allocation.backing().pin(adapter.kernel(), on);
 }
 
 /// The backing is named by no page table any more, and may be paged out: a driver that has it mapped still, as a GPU in
-/// software has what it reaches, reaches what another will have there.
+/// software has what it reaches, reaches what another will have there. Memory of a process may be another allocation's,
+/// too.
 fn judge_let_go(adapter: &Miniport, allocation: &Allocation) {
-    let mapped = adapter.kernel().mapped_by_a_driver(allocation.backing());
+    if allocation.backing().is_existing() {
+        return;
+    }
+    let mapped = adapter.kernel().mapped_by_a_driver(allocation.backing().object());
     adapter.rules().check(&PAGING_EVICTED, mapped.is_none(), || {
         let (page, address) = mapped.unwrap_or_default();
         format!("page {page} of {:#x} is mapped at {address:#x}", allocation.driver_handle())

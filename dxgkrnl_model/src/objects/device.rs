@@ -6,6 +6,8 @@
 //! NoSignalMaxValueOnTdr, and waits of its own threads on them end with that status. What its lists have left, signals
 //! among it, is not carried out.
 
+mod idle;
+
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 

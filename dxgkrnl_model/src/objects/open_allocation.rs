@@ -1,6 +1,7 @@
 //! Allocations and resources that a device has open, and those that an NT handle keeps.
 
 mod create;
+mod existing;
 pub(crate) mod standard;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::port::ddi::{self, call_ddi};
 use crate::port::miniport::Miniport;
 use crate::port::sync::Lock;
 pub(crate) use create::{Request, create, open};
+pub(crate) use existing::{Heap, create_existing};
 
 /// A resource behind an NT handle: its allocations live as long as that handle, also with no device that has them open.
 #[derive(Debug)]
@@ -266,7 +268,9 @@ impl OpenAllocation {
             cache: cache_of(object, CacheType::Cached),
         };
         match place {
-            Place::Evicted | Place::System => Some(backing(&self.allocation.backing, 0)),
+            Place::Evicted | Place::System => {
+                Some(backing(self.allocation.backing().object(), self.allocation.backing().first()))
+            }
             Place::Segment { id, offset, .. } => {
                 let adapter = self.device.adapter();
                 let frame = VidMm::of(adapter).manager()?.cpu_frame(id, offset)?;

@@ -24,7 +24,7 @@ pub(crate) use watchdog::{is_worker, note_worker};
 use nt_model::registry::RegistryValue;
 use nt_model::{Details, Kernel, Rulebook};
 use wddm_abi::slots::DRIVER_INITIALIZATION_DATA_SLOTS;
-use wddm_abi::{DRIVER_INITIALIZATION_DATA, DXGK_FEATURE_ID, HANDLE, LUID, NTSTATUS, Plain};
+use wddm_abi::{DRIVER_INITIALIZATION_DATA, DXGK_FEATURE_ID, GUID, HANDLE, LUID, NTSTATUS, Plain};
 
 use crate::port::caps::Caps;
 use crate::port::compute::DeviceClass;
@@ -243,6 +243,14 @@ impl Miniport {
     /// [`luid`](Self::luid) as one number; 0 before the first start.
     pub fn luid_number(&self) -> u64 {
         self.luid.load(Ordering::Acquire)
+    }
+
+    /// The GUID by which the driver is started, and which user mode is told; all but its first word are 0.
+    ///
+    /// Source: DDI page DXGK_START_INFO, AdapterGuid.
+    pub fn guid(&self) -> GUID {
+        // CAST: the low word, of which each start has another.
+        GUID { Data1: self.luid_number() as u32, ..GUID::zeroed() }
     }
 
     /// The name of its device interface, which D3DKMTOpenAdapterFromDeviceName takes in any case of letters: of the

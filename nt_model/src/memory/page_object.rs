@@ -117,6 +117,8 @@ pub struct PageObject {
     /// First page frame and count, in the order of the pages.
     extents: Vec<(u64, u64)>,
     states: Box<[PageState]>,
+    /// How often the kernel keeps a process from freeing them.
+    pub(crate) secured: AtomicU32,
     freed: AtomicBool,
 }
 
@@ -146,6 +148,7 @@ impl PageObject {
             site: request.site,
             extents,
             states: (0..request.pages).map(|_| state()).collect(),
+            secured: AtomicU32::new(0),
             freed: AtomicBool::new(false),
         }
     }

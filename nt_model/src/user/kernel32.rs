@@ -13,6 +13,7 @@ use crate::shim::{self, In, Out};
 use crate::shims;
 use crate::thread::Thread;
 use crate::user::process::{Process, UserMapping};
+use crate::user::secure::PRIVATE_MEMORY;
 
 /// What `GetProcessHeap` returns: there is one heap.
 const HEAP: usize = 0x0010_0000;
@@ -236,7 +237,7 @@ shims! {
     // Reserving and committing are one step; PAGE_READWRITE whatever was asked for but PAGE_READONLY.
     fn VirtualAlloc(m, address: usize, bytes: usize, _kind: u32, protect: u32) -> usize {
         let process = m.current_process();
-        let Some(object) = m.allocate_pages(bytes.div_ceil(PAGE_SIZE), PageKind::User, 0) else {
+        let Some(object) = m.allocate_pages(bytes.div_ceil(PAGE_SIZE), PageKind::User, PRIVATE_MEMORY) else {
             return fail(ERROR_NOT_ENOUGH_MEMORY);
         };
         let rights = if protect == 2 { Rights::Read } else { Rights::ReadWrite };

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::heap::Heap;
 use super::left::Left;
+use super::secure::PRIVATE_MEMORY;
 use super::space::Separate;
 use crate::cpu::{self, Site};
 use crate::image::Image;
@@ -409,7 +410,7 @@ impl Machine {
     /// # Errors
     /// [`MapError::Host`] when the machine has no memory left.
     pub fn allocate_user(&self, process: &Process, pages: usize) -> Result<usize, MapError> {
-        let object = self.allocate_pages(pages, PageKind::User, 0).ok_or(MapError::Host)?;
+        let object = self.allocate_pages(pages, PageKind::User, PRIVATE_MEMORY).ok_or(MapError::Host)?;
         self.map_user(process, &UserMapping::whole(&object, Rights::ReadWrite), None)
     }
 
@@ -417,10 +418,13 @@ impl Machine {
     /// NT-MAP-LEFT.
     ///
     /// # Errors
-    /// [`MapError::NotMapped`].
+    /// [`MapError::NotMapped`]; [`MapError::InUse`] while it is [secured](Self::secure_user).
     pub fn free_user(&self, process: &Process, address: usize) -> Result<(), MapError> {
         let region = self.user_region(process, address)?;
         let object = region.page(address).map(|(object, ..)| object).ok_or(MapError::NotMapped)?;
+        if object.secured.load(Ordering::Acquire) != 0 {
+            return Err(MapError::InUse);
+        }
         self.unmap_user(process, address)?;
         self.free_pages(&object);
         Ok(())
@@ -465,10 +469,11 @@ impl Machine {
         let regions = self.regions_of(process);
         let own =
             |region: &Arc<Region>| region.pages().into_iter().filter(|(object, _)| object.kind() == PageKind::User);
-        let locked = regions
-            .iter()
-            .flat_map(own)
-            .find(|(object, index)| object.state(*index).locks.load(Ordering::Relaxed) != 0);
+        let is_locked = |object: &PageObject, index| object.state(index).locks.load(Ordering::Relaxed) != 0;
+        let is_secured = |object: &PageObject| object.secured.load(Ordering::Acquire) != 0;
+        // What is secured outlives the process.
+        let mut pages = regions.iter().flat_map(own);
+        let locked = pages.find(|(object, index)| is_locked(object, *index) && !is_secured(object));
         self.rules.check(&NT_PROCESS_LOCKED_PAGES, locked.is_none(), || {
             let frame = locked.as_ref().map_or(0, |(object, index)| object.frame(*index));
             Details::new(format!("{process:?} ends while its page frame {frame:#x} is locked")).params([
@@ -486,6 +491,7 @@ impl Machine {
             }
             if let Some(object) = user
                 && (0..object.pages()).all(|index| object.mappings(index) == 0)
+                && !is_secured(&object)
             {
                 self.memory.physical.free(&object);
             }

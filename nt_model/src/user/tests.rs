@@ -99,6 +99,39 @@ fn addresses_that_a_process_gave_up_are_nobody_elses() {
 }
 
 #[test]
+fn secured_memory_is_not_freed_before_it_is_let_go_of() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let (one, other) = (kernel.create_process("one"), kernel.create_process("other"));
+    let own = kernel.allocate_user(&one, 4).unwrap_or_default();
+    let secured = kernel.secure_user(&one, own + 4096, 2).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!((secured.first, secured.object.pages()), (1, 4));
+    assert_eq!(kernel.free_user(&one, own), Err(MapError::InUse));
+    for (process, at, pages, error) in [
+        (&one, own + 8, 1, MapError::Range),
+        (&one, own, 0, MapError::Range),
+        (&one, own, 5, MapError::Range),
+        (&one, own, usize::MAX / 4096, MapError::Range),
+        (&one, 4096, 1, MapError::NotMapped),
+        (&other, own, 1, MapError::NotMapped),
+    ] {
+        assert_eq!(kernel.secure_user(process, at, pages).err(), Some(error), "{at:#x}+{pages}");
+    }
+    // What the kernel shows to a process is not the process's own.
+    let Some(shown) = kernel.allocate_pages(1, PageKind::User, 0) else { panic!("no memory") };
+    let there = kernel.map_user(&one, &UserMapping::whole(&shown, Rights::ReadWrite), None).unwrap_or_default();
+    assert_eq!(kernel.secure_user(&one, there, 1).err(), Some(MapError::Range));
+    kernel.pin_page(&secured.object, 1);
+    kernel.end_process(&one);
+    assert!(!secured.object.is_freed() && shown.is_freed());
+    kernel.unpin_page(&secured.object, 1);
+    kernel.unsecure(&secured.object);
+    assert!(secured.object.is_freed());
+    kernel.end_process(&other);
+    assert!(kernel.rules.violations().is_empty());
+}
+
+#[test]
 fn a_freed_page_that_is_still_mapped_is_caught() {
     let kernel = Kernel::collecting();
     let _in = kernel.enter();

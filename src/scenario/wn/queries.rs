@@ -13,7 +13,7 @@ use wddm_abi::{
     D3DDDI_QUERYREGISTRY_INFO, D3DDDI_QUERYREGISTRY_STATUS as Status, D3DDDI_QUERYREGISTRY_TYPE as Kind,
     D3DKMT_DRIVER_DESCRIPTION, D3DKMT_PNP_KEY_TYPE, D3DKMT_QUERY_PHYSICAL_ADAPTER_PNP_KEY, D3DKMT_QUERYADAPTERINFO,
     D3DKMT_SEGMENTGROUPSIZEINFO, D3DKMT_SEGMENTSIZEINFO, D3DKMT_WDDM_1_3_CAPS, D3DKMT_WDDM_2_0_CAPS,
-    D3DKMT_WDDM_3_0_CAPS, KMTQUERYADAPTERINFOTYPE as Type, NTSTATUS, Plain,
+    D3DKMT_WDDM_3_0_CAPS, GUID, KMTQUERYADAPTERINFOTYPE as Type, NTSTATUS, Plain,
 };
 
 /// Bytes of a query's record in front of the value.
@@ -177,6 +177,11 @@ pub(super) fn described(stage: &Stage) -> Played {
         adapter.set_registry_value("DriverVersion", RegistryValue::string("32.0.26110"));
         for kind in versions {
             same("no version", query(&raw, kind, &mut 0_u64), STATUS_OBJECT_NAME_NOT_FOUND)?;
+        }
+        for kind in [Type::KMTQAITYPE_ADAPTERGUID, Type::KMTQAITYPE_ADAPTERGUID_RENDER] {
+            let said = told(&raw, kind, GUID::zeroed())?;
+            ensure!(said == adapter.guid() && said != GUID::zeroed(), "{said:?} is not {:?}", adapter.guid());
+            same("no room for a GUID", query(&raw, kind, &mut [0_u64; 1]), STATUS_INVALID_PARAMETER)?;
         }
         capabilities(&raw, adapter)?;
         sizes(&raw, adapter)?;

@@ -5,6 +5,7 @@ use crate::scenario::GpuReader;
 use crate::scenario::db::{Room, raw};
 use crate::scenario::{Denied, Played, Raw, Scene, Setup, Stage, same};
 use anyhow::{Context, Result, ensure};
+use dxgkrnl_model::process::ProcessRights;
 use gpu_wire::private::allocation_kind;
 use wddm_abi::ntstatus::{STATUS_ACCESS_DENIED, STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER};
 use wddm_abi::{
@@ -21,7 +22,8 @@ const NOBODY: HANDLE = std::ptr::null_mut();
 
 /// The monitor's handle to the process of `raw`.
 fn handle(monitor: &Monitor, raw: &Raw, queries: bool) -> HANDLE {
-    std::ptr::without_provenance_mut(monitor.process().open_process(&raw.process, queries) as usize)
+    let rights = ProcessRights { query: queries, set: false };
+    std::ptr::without_provenance_mut(monitor.process().open_process(&raw.process, rights) as usize)
 }
 
 pub(super) fn counts(stage: &Stage) -> Played {

@@ -6,9 +6,7 @@
 use std::sync::Arc;
 
 use wddm_abi::{
-    D3DKMDT_GDISURFACEDATA, D3DKMDT_GDISURFACETYPE, D3DKMDT_STANDARDALLOCATION_TYPE, DXGK_ALLOCATIONINFO,
-    DXGKARG_CREATEALLOCATION, DXGKARG_DESTROYALLOCATION, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA, HANDLE, NTSTATUS,
-    Plain,
+    D3DKMDT_GDISURFACEDATA, DXGK_ALLOCATIONINFO, DXGKARG_CREATEALLOCATION, DXGKARG_DESTROYALLOCATION, HANDLE,
 };
 
 use crate::port::caps::Caps;
@@ -16,6 +14,7 @@ use crate::port::ddi::{self, call_ddi};
 use crate::port::miniport::Miniport;
 use crate::port::query::Buffer;
 use crate::port::rules::caps::CAPS_CROSS_ADAPTER_SERVED;
+use crate::port::standard::{self, Data, or_null, within};
 
 /// Side of the surface that is asked for, in pixels.
 const SIDE: u32 = 64;
@@ -23,10 +22,6 @@ const SIDE: u32 = 64;
 const HEAP_BYTES: u32 = 1 << 16;
 /// `D3DDDIFMT_A8R8G8B8`.
 const FORMAT: i32 = 21;
-/// Most private data, in bytes, that the probe takes for an allocation or a resource. A driver that wants more breaks
-/// the rule.
-const MOST: u32 = 1 << 16;
-
 /// Judges `DXG-CAPS-CROSS-ADAPTER-SERVED` where the driver advertises CrossAdapterResource: asks the driver for the
 /// standard allocation, has it created, and destroys it.
 ///
@@ -59,15 +54,11 @@ pub(super) fn private_data(adapter: &Arc<Miniport>) -> Option<[Vec<u8>; 2]> {
 
 /// The surface that is asked for.
 ///
-/// Source: DDI page D3DKMDT_GDISURFACEDATA. A compute-only adapter has heaps and no surfaces: Direct3D 12 asks for one
-/// without a format, whose width is its length in bytes (Microsoft's compute-only sample,
-/// GetStandardAllocationDriverData).
+/// Source: DDI page D3DKMDT_GDISURFACEDATA. A compute-only adapter has heaps and no surfaces (Microsoft's compute-only
+/// sample).
 fn surface(adapter: &Miniport) -> D3DKMDT_GDISURFACEDATA {
-    let mut surface = D3DKMDT_GDISURFACEDATA::zeroed();
-    surface.Type = D3DKMDT_GDISURFACETYPE::D3DKMDT_GDISURFACE_TEXTURE_CROSSADAPTER;
-    if adapter.known_caps().is_compute_only() {
-        (surface.Width, surface.Height) = (HEAP_BYTES, 1);
-    } else {
+    let mut surface = standard::heap(HEAP_BYTES);
+    if !adapter.known_caps().is_compute_only() {
         (surface.Width, surface.Height) = (SIDE, SIDE);
         surface.Format.0 = FORMAT;
     }
@@ -75,63 +66,14 @@ fn surface(adapter: &Miniport) -> D3DKMDT_GDISURFACEDATA {
 }
 
 /// The driver's private data of allocation and resource. An error is the text of the violation.
-fn data(adapter: &Arc<Miniport>) -> Result<(Buffer, Buffer), String> {
-    let mut surface = surface(adapter);
-    let before = surface;
-    let (status, sizes) = ask(adapter, &mut surface, &mut Buffer::new(0, 0), &mut Buffer::new(0, 0));
-    let (allocation, resource) = sizes;
-    if !status.is_success() || (allocation, resource) == (0, 0) || allocation.max(resource) > MOST {
-        return Err(format!("asked for sizes: {status:?}, {allocation} and {resource} bytes"));
-    }
-    if surface.as_bytes() != before.as_bytes() {
-        return Err("asked for sizes, the driver changed the surface's record".to_owned());
-    }
-    let (mut private, mut shared) = (Buffer::new(allocation as usize, 0), Buffer::new(resource as usize, 0));
-    let (status, _) = ask(adapter, &mut surface, &mut private, &mut shared);
-    if !status.is_success() {
-        return Err(format!("asked for data: {status:?}"));
-    }
-    within("DxgkDdiGetStandardAllocationDriverData", &[&private, &shared])?;
-    Ok((private, shared))
-}
-
-/// Says which function wrote behind private data.
-fn within(function: &str, buffers: &[&Buffer]) -> Result<(), String> {
-    let whole = buffers.iter().all(|buffer| buffer.overrun().is_none());
-    if whole { Ok(()) } else { Err(format!("{function} wrote behind the private data")) }
-}
-
-/// Address of private data; NULL where there is none.
-fn or_null(buffer: &mut Buffer) -> *mut core::ffi::c_void {
-    if buffer.bytes().is_empty() { core::ptr::null_mut() } else { buffer.pointer().cast() }
-}
-
-/// Bytes of private data: of the allocation, of the resource.
-type Sizes = (u32, u32);
-
-fn ask(
-    adapter: &Arc<Miniport>,
-    surface: &mut D3DKMDT_GDISURFACEDATA,
-    private: &mut Buffer,
-    resource: &mut Buffer,
-) -> (NTSTATUS, Sizes) {
-    let mut arguments = DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA::zeroed();
-    arguments.StandardAllocationType = D3DKMDT_STANDARDALLOCATION_TYPE::D3DKMDT_STANDARDALLOCATION_GDISURFACE;
-    arguments.set_pCreateGdiSurfaceData(surface);
-    arguments.pAllocationPrivateDriverData = or_null(private);
-    arguments.pResourcePrivateDriverData = or_null(resource);
-    // CAST: at most `MOST`.
-    (arguments.AllocationPrivateDriverDataSize, arguments.ResourcePrivateDriverDataSize) =
-        (private.bytes().len() as u32, resource.bytes().len() as u32);
-    let (context, pointer) = (adapter.context(), &raw mut arguments);
-    let status = ddi::status(call_ddi!(adapter, DxgkDdiGetStandardAllocationDriverData(context, pointer)));
-    (status, (arguments.AllocationPrivateDriverDataSize, arguments.ResourcePrivateDriverDataSize))
+fn data(adapter: &Arc<Miniport>) -> Result<Data, String> {
+    standard::data(adapter, surface(adapter)).map_err(|refusal| refusal.why)
 }
 
 fn create(adapter: &Arc<Miniport>, private: &mut Buffer, resource: &mut Buffer) -> Result<(), String> {
     let mut info = DXGK_ALLOCATIONINFO::zeroed();
     info.pPrivateDriverData = or_null(private);
-    // CAST: at most `MOST`, and so below.
+    // CAST: at most 64 KB, and so below.
     info.PrivateDriverDataSize = private.bytes().len() as u32;
     let mut arguments = DXGKARG_CREATEALLOCATION::zeroed();
     arguments.pPrivateDriverData = or_null(resource).cast_const();

@@ -2,7 +2,7 @@
 
 use wddm_abi::{
     DXGK_CHILD_DESCRIPTOR, DXGK_FEATURE_ID, DXGK_GPUMMUCAPS, DXGK_PAGE_TABLE_LEVEL_DESC, DXGK_POWER_RUNTIME_COMPONENT,
-    DXGK_QUERYADAPTERINFOTYPE, DXGK_START_INFO, DXGK_WDDMVERSION, GUID, Plain, ntstatus,
+    DXGK_QUERYADAPTERINFOTYPE, DXGK_START_INFO, DXGK_WDDMVERSION, Plain, ntstatus,
 };
 
 use super::problem::StartError;
@@ -147,7 +147,7 @@ impl Miniport {
         let mut interface = InterfaceTable::new(self, handle);
         let mut info = DXGK_START_INFO::zeroed();
         info.RequiredDmaQueueEntry = self.personality().required_dma_queue_entries;
-        info.AdapterGuid = GUID { Data1: self.luid_number() as u32, ..GUID::zeroed() };
+        info.AdapterGuid = self.guid();
         info.AdapterLuid = self.luid();
         Interrupts::of(self).connect(self);
         let (context, info, table) = (self.context(), &raw mut info, interface.pointer());

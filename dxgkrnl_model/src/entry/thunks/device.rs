@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 
 use wddm_abi::{
     D3DDDI_CREATECONTEXTFLAGS, D3DKMT_CREATECONTEXTVIRTUAL, D3DKMT_CREATEDEVICE, D3DKMT_DESTROYCONTEXT,
-    D3DKMT_DESTROYDEVICE, D3DKMT_DEVICESTATE_TYPE, D3DKMT_GETDEVICESTATE, D3DKMT_SUBMITCOMMAND,
+    D3DKMT_DESTROYDEVICE, D3DKMT_DEVICESTATE_TYPE, D3DKMT_GETDEVICESTATE, D3DKMT_SUBMITCOMMAND, D3DKMT_WAITFORIDLE,
     DXGK_CREATECONTEXTFLAGS, NTSTATUS, ntstatus,
 };
 
@@ -104,6 +104,13 @@ thunks! {
         }
         crate::recovery::unheard::judge_at_end(device.adapter());
         call.process.destroy_device(&device);
+        DONE
+    }
+
+    fn D3DKMTWaitForIdle(call, record: D3DKMT_WAITFORIDLE) {
+        let device = device(call, record.hDevice)?;
+        call.waiting(|| device.wait_until_idle());
+        device.usable()?;
         DONE
     }
 

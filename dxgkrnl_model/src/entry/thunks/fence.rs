@@ -97,8 +97,10 @@ thunks! {
         // Its device is not destroyed before it.
         if let Some(fence) = call.process.native_fence(handle) {
             call.uses_device(fence.device())?;
-        } else if let Some(fence) = call.process.monitored_fence(handle) {
-            call.uses_device(fence.device())?;
+        } else if let Some(fence) = call.process.monitored_fence(handle)
+            && let Some(device) = fence.device()
+        {
+            call.uses_device(device)?;
         }
         if let Some(UserObject::Native(fence)) = call.process.remove(handle, HandleType::NativeFence) {
             fence.destroy();

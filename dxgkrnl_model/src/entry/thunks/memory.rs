@@ -5,16 +5,15 @@ use std::sync::Arc;
 use wddm_abi::{
     D3DDDI_ALLOCATIONINFO, D3DDDI_ALLOCATIONINFO2, D3DDDI_DESTROYPAGINGQUEUE, D3DDDI_MAKERESIDENT,
     D3DDDI_MAPGPUVIRTUALADDRESS, D3DDDI_RESERVEGPUVIRTUALADDRESS, D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE,
-    D3DKMT_CREATEALLOCATION, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_CREATESTANDARDALLOCATION, D3DKMT_DESTROYALLOCATION,
-    D3DKMT_DESTROYALLOCATION2, D3DKMT_EVICT, D3DKMT_FREEGPUVIRTUALADDRESS, D3DKMT_LOCK2, D3DKMT_STANDARDALLOCATIONTYPE,
-    D3DKMT_UNLOCK2, NTSTATUS, Plain, ntstatus,
+    D3DKMT_CREATEALLOCATION, D3DKMT_CREATEPAGINGQUEUE, D3DKMT_DESTROYALLOCATION, D3DKMT_DESTROYALLOCATION2,
+    D3DKMT_EVICT, D3DKMT_FREEGPUVIRTUALADDRESS, D3DKMT_LOCK2, D3DKMT_UNLOCK2, NTSTATUS, Plain, ntstatus,
 };
 
 use super::device::{device, private};
 use super::{Call, DONE, INVALID, Outcome, capture, thunks};
 use crate::memory::va::{PAGE, Protection, Wanted};
 use crate::objects::device::Device;
-use crate::objects::open_allocation::{OpenAllocation, Request, standard};
+use crate::objects::open_allocation::{OpenAllocation, Request};
 use crate::objects::paging_queue::{self, MapRequest, PagingQueue};
 use crate::objects::process::UserObject;
 use crate::objects::{companion, open_allocation};
@@ -235,15 +234,17 @@ thunks! {
             None => super::adapter::adapter(call, record.hAdapter())?,
         };
         has_gpu_addresses(part.adapter())?;
-        let all = [record.BaseAddress, record.MinimumAddress, record.MaximumAddress, record.Size];
-        if record.Size == 0 || !all.iter().all(|number| number.is_multiple_of(UNIT)) {
+        // Source: DDI page D3DDDI_RESERVEGPUVIRTUALADDRESS: with a base the limits are not looked at.
+        let limits = if record.BaseAddress == 0 { [record.MinimumAddress, record.MaximumAddress] } else { [0; 2] };
+        let mut all = limits.into_iter().chain([record.BaseAddress, record.Size]);
+        if record.Size == 0 || !all.all(|number| number.is_multiple_of(UNIT)) {
             return Err(INVALID);
         }
         let wanted = Wanted {
             size: record.Size,
             base: record.BaseAddress,
-            minimum: record.MinimumAddress,
-            maximum: record.MaximumAddress,
+            minimum: limits[0],
+            maximum: limits[1],
             alignment: UNIT,
         };
         if part.adapter().personality().privileged_at_reservation {
@@ -324,7 +325,11 @@ fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION, stride: usize) -> O
         return Err(INVALID);
     }
     if flags.StandardAllocation() {
-        return create_standard(call, &device, record);
+        return super::standard::create(call, &device, record);
+    }
+    // Source: DDI page D3DKMTCreateAllocation ("is only supported with StandardAllocation").
+    if flags.ExistingSysMem() || flags.ExistingSection() {
+        return Err(INVALID);
     }
     if flags.bits0 & !KNOWN_FLAGS != 0 {
         return Err(ntstatus::STATUS_NOT_SUPPORTED);
@@ -353,6 +358,7 @@ fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION, stride: usize) -> O
         runtime: private(record.pPrivateRuntimeData.expose_provenance(), record.PrivateRuntimeDataSize)?,
         resource: flags.CreateResource(),
         shared: flags.CreateShared(),
+        existing: None,
     };
     let created = open_allocation::create(&call.process, &device, &mut request)?;
     created.allocations.iter().chain([&created.resource]).for_each(|handle| call.makes(*handle));
@@ -364,22 +370,5 @@ fn create(call: &Call, record: &mut D3DKMT_CREATEALLOCATION, stride: usize) -> O
     record.hResource = created.resource;
     // Global handles are not made here. Source: Wine's tests: whatever was in the member is gone.
     record.hGlobalShare = 0;
-    DONE
-}
-
-/// A standard allocation: the internal backing store, alone and without private data.
-fn create_standard(call: &Call, device: &Arc<Device>, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
-    const KIND: D3DKMT_STANDARDALLOCATIONTYPE =
-        D3DKMT_STANDARDALLOCATIONTYPE::D3DKMT_STANDARDALLOCATIONTYPE_INTERNALBACKINGSTORE;
-    let wanted: D3DKMT_CREATESTANDARDALLOCATION = capture::read(record.pStandardAllocation().expose_provenance())?;
-    if wanted.Type != KIND || record.NumAllocations != 1 || record.PrivateRuntimeDataSize != 0 {
-        return Err(ntstatus::STATUS_NOT_SUPPORTED);
-    }
-    let at = record.pAllocationInfo2().expose_provenance();
-    let mut info: D3DDDI_ALLOCATIONINFO = capture::read(at)?;
-    // CAST: D3DKMT_SIZE_T has 64 bits here.
-    info.hAllocation = standard::create(&call.process, device, wanted.ExistingHeapData().Size as u64)?;
-    call.makes(info.hAllocation);
-    capture::write(at, &info)?;
     DONE
 }

@@ -92,6 +92,7 @@ pub(super) fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
         Type::KMTQAITYPE_CHECKDRIVERUPDATESTATUS | Type::KMTQAITYPE_CHECKDRIVERUPDATESTATUS_RENDER => {
             give(address, size, &0_u32)
         }
+        Type::KMTQAITYPE_ADAPTERGUID | Type::KMTQAITYPE_ADAPTERGUID_RENDER => give(address, size, &adapter.guid()),
         Type::KMTQAITYPE_UMDRIVERNAME => registry::driver_name(adapter, address, size),
         Type::KMTQAITYPE_ADAPTERREGISTRYINFO | Type::KMTQAITYPE_ADAPTERREGISTRYINFO_RENDER => {
             registry::info(adapter, address, size)

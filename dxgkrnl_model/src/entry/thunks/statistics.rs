@@ -1,51 +1,39 @@
-//! `D3DKMTQueryStatistics` and `D3DKMTQueryVideoMemoryInfo`: what monitors show, from the model's own scheduler and
-//! memory manager.
+//! `D3DKMTQueryStatistics`, `D3DKMTQueryVideoMemoryInfo`, `D3DKMTChangeVideoMemoryReservation`: what monitors show, from
+//! the model's own scheduler and memory manager.
 //!
 //! Source: `d3dkmthk.h` (the records; no page words them); Wine's tests of D3DKMT, which run on Windows (statuses of
 //! D3DKMTQueryVideoMemoryInfo); System Informer and LibreHardwareMonitor (which members are read, and that running time
 //! counts units of 100 ns). Chosen: what is not said to be filled here is 0, types without an answer and objects that
 //! there are not are STATUS_INVALID_PARAMETER, an adapter has the driver's segments and no others, a segment's number
 //! counts from 0 here and from 1 in the driver, what two processes have open counts for each of them, and the budget of
-//! a segment group is all of its memory.
+//! a segment group is all of its memory. What a process reserves is told, and nothing else comes of it.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use wddm_abi::{
-    D3DKMT_MEMORY_SEGMENT_GROUP, D3DKMT_QUERYSTATISTICS, D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION,
-    D3DKMT_QUERYSTATISTICS_RESULT, D3DKMT_QUERYSTATISTICS_TYPE as Type, D3DKMT_QUERYVIDEOMEMORYINFO, HANDLE, NTSTATUS,
-    ntstatus,
+    D3DKMT_CHANGEVIDEOMEMORYRESERVATION, D3DKMT_MEMORY_SEGMENT_GROUP, D3DKMT_QUERYSTATISTICS,
+    D3DKMT_QUERYSTATISTICS_PROCESS_NODE_INFORMATION, D3DKMT_QUERYSTATISTICS_RESULT,
+    D3DKMT_QUERYSTATISTICS_TYPE as Type, D3DKMT_QUERYVIDEOMEMORYINFO, NTSTATUS,
 };
 
+use super::process::{MAY_ASK, MAY_SET, named};
 use super::{Call, DONE, INVALID, Outcome, thunks};
 use crate::entry::statistics::{self, SegmentUse};
-use crate::objects::process::{OtherProcess, ProcessInner};
 use crate::port::caps::Segment;
 use crate::port::miniport::Miniport;
 use crate::port::place::Place;
 use crate::port::tdr::Tdr;
 use crate::port::usage::Use;
 
-/// What GetCurrentProcess returns.
-const THIS_PROCESS: usize = usize::MAX;
-
-/// The process that a handle of the caller's leads to.
-///
-/// # Errors
-/// STATUS_INVALID_HANDLE; STATUS_ACCESS_DENIED for one that was opened without the right to ask.
-fn named(call: &Call, handle: HANDLE) -> Result<Arc<ProcessInner>, NTSTATUS> {
-    if handle.addr() == THIS_PROCESS {
-        return Ok(call.process.clone());
-    }
-    let other =
-        call.process.nt().handle::<OtherProcess>(handle.addr() as u64).ok_or(ntstatus::STATUS_INVALID_HANDLE)?;
-    if other.may_query() { Ok(other.process().clone()) } else { Err(ntstatus::STATUS_ACCESS_DENIED) }
-}
-
 /// Bytes of the segments of a group: the adapter's own memory, or the system's.
 fn size_of_group(adapter: &Miniport, shared: bool) -> u64 {
     let caps = adapter.known_caps();
     caps.segments.iter().filter(|segment| segment.is_aperture() == shared).map(Segment::size).sum()
+}
+
+/// Bytes of a segment group that a process can reserve. Chosen: half of it.
+fn available(adapter: &Miniport, shared: bool) -> u64 {
+    size_of_group(adapter, shared) / 2
 }
 
 /// Returns whether a segment group is the system's memory.
@@ -80,16 +68,27 @@ thunks! {
         let part = super::adapter::adapter(call, record.hAdapter)?;
         let adapter = part.adapter();
         // Only this member is another process's.
-        let process = if record.hProcess.is_null() { call.process.clone() } else { named(call, record.hProcess)? };
+        let process = if record.hProcess.is_null() { call.process.clone() } else { named(call, record.hProcess, MAY_ASK)? };
         let shared = is_shared(record.MemorySegmentGroup)?;
         if record.PhysicalAdapterIndex >= adapter.known_caps().engines() {
             return Err(INVALID);
         }
         record.Budget = size_of_group(adapter, shared);
         record.CurrentUsage = statistics::of_group(adapter, shared, &process).resident;
-        record.CurrentReservation = 0;
-        // Half of it. Chosen: nothing can be reserved here.
-        record.AvailableForReservation = record.Budget / 2;
+        record.CurrentReservation = process.reservations.of(adapter, shared);
+        record.AvailableForReservation = available(adapter, shared);
+        DONE
+    }
+
+    fn D3DKMTChangeVideoMemoryReservation(call, record: D3DKMT_CHANGEVIDEOMEMORYRESERVATION) {
+        let part = super::adapter::adapter(call, record.hAdapter)?;
+        let adapter = part.adapter();
+        let process = if record.hProcess.is_null() { call.process.clone() } else { named(call, record.hProcess, MAY_SET)? };
+        let shared = is_shared(record.MemorySegmentGroup)?;
+        if record.PhysicalAdapterIndex >= adapter.known_caps().engines() || record.Reservation > available(adapter, shared) {
+            return Err(INVALID);
+        }
+        process.reservations.set(adapter, shared, record.Reservation);
         DONE
     }
 }
@@ -127,7 +126,7 @@ fn query(call: &Call, record: &mut D3DKMT_QUERYSTATISTICS) -> Outcome {
     }
     // CAST: a handful of each.
     let counts = (caps.segments.len() as u32, caps.nodes.len() as u32, caps.sources);
-    let process = || named(call, record.hProcess);
+    let process = || named(call, record.hProcess, MAY_ASK);
     let segment = || caps.segments.get(index as usize).ok_or(INVALID);
     // CAST: an enumerator's number.
     let group = || is_shared(D3DKMT_MEMORY_SEGMENT_GROUP(index as i32));

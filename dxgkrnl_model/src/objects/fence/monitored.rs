@@ -263,7 +263,9 @@ fn user_rights(adapter: &Miniport, behaviour: Behaviour) -> Rights {
 /// A monitored fence in a process.
 #[derive(Debug)]
 pub(crate) struct MonitoredFence {
-    device: Arc<Device>,
+    adapter: Arc<Miniport>,
+    /// None: it was opened without one.
+    device: Option<Arc<Device>>,
     state: Arc<FenceState>,
     view: View,
     behaviour: Behaviour,
@@ -307,19 +309,37 @@ impl MonitoredFence {
             ForGpu { content, wanted: &wanted, native_fence: false }
         });
         let view = View::show(device.process(), Some(user), gpu)?;
-        state.enter(device.adapter());
+        let fence = Self::opened(device.adapter(), state, access, behaviour, (Some(device.clone()), view));
+        device.add_monitored_fence(&fence);
+        Ok(fence)
+    }
+
+    /// Opens an existing fence without a device, on `adapter`, where it was made: neither the CPU nor a GPU sees its
+    /// value by this handle, which the OS waits for and signals.
+    pub(crate) fn open_bare(adapter: &Arc<Miniport>, state: &Arc<FenceState>, access: u32) -> Arc<Self> {
+        let behaviour = Behaviour::default().shared().hidden_from_gpu(true);
+        Self::opened(adapter, state, access, behaviour, (None, View::default()))
+    }
+
+    fn opened(
+        adapter: &Arc<Miniport>,
+        state: &Arc<FenceState>,
+        access: u32,
+        behaviour: Behaviour,
+        (device, view): (Option<Arc<Device>>, View),
+    ) -> Arc<Self> {
+        state.enter(adapter);
         state.open.fetch_add(1, Ordering::AcqRel);
-        let fence = Arc::new(Self {
-            device: device.clone(),
+        Arc::new(Self {
+            adapter: adapter.clone(),
+            device,
             state: state.clone(),
             view,
             behaviour,
             access,
             waits: Lock::new(Rank::Registry, Vec::new()),
             destroyed: AtomicBool::new(false),
-        });
-        device.add_monitored_fence(&fence);
-        Ok(fence)
+        })
     }
 
     /// Its device is lost: it is signalled to the largest value, unless whoever made it said not to.
@@ -347,8 +367,9 @@ impl MonitoredFence {
         self.behaviour.lets_gpu_signal() && !self.destroyed.load(Ordering::Acquire)
     }
 
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
+    /// The device that it belongs to, unless it was opened without one.
+    pub(crate) fn device(&self) -> Option<&Arc<Device>> {
+        self.device.as_ref()
     }
 
     pub(crate) fn state(&self) -> &Arc<FenceState> {
@@ -386,7 +407,7 @@ impl MonitoredFence {
         }
         let waits = std::mem::take(&mut *self.waits.lock());
         for wait in waits.iter().filter_map(Weak::upgrade) {
-            self.state.waiters.release_wait(self.device.adapter().kernel(), &wait);
+            self.state.waiters.release_wait(self.adapter.kernel(), &wait);
         }
     }
 
@@ -397,11 +418,13 @@ impl MonitoredFence {
     /// handle; queues that wait on a GPU go on waiting until the last handle is gone.
     pub(crate) fn destroy(&self) {
         if !self.destroyed.swap(true, Ordering::AcqRel) {
-            self.view.remove(self.device.process());
+            if let Some(device) = &self.device {
+                self.view.remove(device.process());
+            }
             self.let_waiters_go();
             // Whoever still waits for it waits in vain.
             if self.state.open.fetch_sub(1, Ordering::AcqRel) == 1 {
-                self.state.waiters.release(self.device.adapter().kernel(), |_| true);
+                self.state.waiters.release(self.adapter.kernel(), |_| true);
             }
         }
     }

@@ -1,4 +1,5 @@
-//! How long queues make no progress while the end of a queue, a context, devices or a process waits for their work.
+//! Waits for the work of queues: how long they make no progress while the end of a queue, a context, devices or a process
+//! waits, and what a device that is to be idle waits for.
 
 use std::sync::Arc;
 
@@ -6,6 +7,8 @@ use nt_model::Machine;
 use nt_model::sched::Ticks;
 
 use super::HwQueue;
+use crate::objects::fence::{Target, cancel, wait_for};
+use crate::port::sync::Signal;
 
 /// Waits until everything that was queued on `queues`, which end together, is done, or their devices fail; `until` at
 /// the latest. Doorbells of all of them go first: none is rung while another one's work is waited for. The queues have
@@ -22,6 +25,26 @@ pub(crate) fn drain(kernel: &Machine, queues: Vec<Arc<HwQueue>>, until: Ticks) -
     }
     let mut standstill = Standstill::begin(kernel, queues.clone());
     queues.into_iter().filter(|queue| !queue.drain(&mut standstill, until)).collect()
+}
+
+impl HwQueue {
+    /// Waits until what user mode says that it has queued last is done, or `over` says that nothing more is.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn wait_for_queued(&self, over: impl Fn() -> bool) {
+        let (adapter, kernel) = (self.adapter(), self.adapter().kernel());
+        let fences = [(self.progress().fence(), self.last_queued())];
+        let wait = wait_for(kernel, &fences, false, Target::Thread(Signal::new()));
+        let is_over = || (wait.is_over() || !self.is_alive() || over()).then_some(());
+        while let Some(signal) = wait.signal().filter(|_| !kernel.rules.is_stopped()) {
+            // A process that ends is looked for, too.
+            let until = kernel.now() + adapter.personality().tdr.delay;
+            if signal.wait_for(kernel, Some(until), is_over).is_some() {
+                break;
+            }
+        }
+        cancel(kernel, &fences, &wait);
+    }
 }
 
 /// Since when queues whose work an end waits for have made no progress. They may wait for each other.

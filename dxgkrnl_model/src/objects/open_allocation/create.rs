@@ -5,20 +5,22 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
 use nt_model::{CacheType, PageKind, PageTraits};
 use wddm_abi::{
-    D3DKMT_HANDLE, DXGK_ALLOCATIONINFO, DXGK_OPENALLOCATIONINFO, DXGKARG_CREATEALLOCATION, DXGKARG_OPENALLOCATION,
-    DXGKDDI_INTERFACE_VERSION_WDDM3_0, NTSTATUS, ntstatus,
+    D3DKMT_HANDLE, DXGK_ALLOCATIONINFO, DXGK_ALLOCATIONINFOFLAGS_WDDM2_0, DXGK_OPENALLOCATIONINFO,
+    DXGKARG_CREATEALLOCATION, DXGKARG_OPENALLOCATION, DXGKDDI_INTERFACE_VERSION_WDDM3_0, NTSTATUS, ntstatus,
 };
 
 use super::{OpenAllocation, OpenResource};
 use crate::memory::allocation::{
     Allocation, Offered, Place, Placement, Resource, destroy_in_driver, preferred_segments,
 };
+use crate::memory::backing::Backing;
 use crate::memory::va::PAGE;
 use crate::objects::device::{Device, judge_creation};
 use crate::objects::process::{ProcessInner, UserObject};
 use crate::port::caps::Caps;
 use crate::port::ddi::{self, call_ddi};
 use crate::port::handle::{DriverHandle, HandleType};
+use crate::port::miniport::Miniport;
 use crate::port::poison;
 use crate::port::rules::paging::{
     ALLOC_CPU_VISIBLE, ALLOC_FLAGS, ALLOC_OUTPUT, ALLOC_SEGMENT, ALLOC_SIZE, OBJECT_HANDLE,
@@ -38,6 +40,8 @@ pub(crate) struct Request {
     pub(crate) resource: bool,
     /// It may be shared.
     pub(crate) shared: bool,
+    /// Memory that is there already, of the one allocation. What is made takes it.
+    pub(crate) existing: Option<Backing>,
 }
 
 /// What was made: handles in the order of the request, and the resource's, or 0.
@@ -86,7 +90,7 @@ pub(crate) fn create(process: &ProcessInner, device: &Arc<Device>, request: &mut
     let mut refused = Vec::new();
     let mut failed = None;
     for (info, private) in infos.iter().zip(&request.allocations) {
-        match accept(device, &caps, info, private, resource.as_ref()) {
+        match accept(device, &caps, (info, private), resource.as_ref(), &mut request.existing) {
             Ok(allocation) => made.push(allocation),
             Err(status) => {
                 refused.extend(Some(info.hAllocation.expose_provenance()).filter(|driver| *driver != 0));
@@ -131,13 +135,14 @@ fn info_of(private: &mut [u8]) -> DXGK_ALLOCATIONINFO {
 ///
 /// # Errors
 /// STATUS_INVALID_PARAMETER for one without a size (D3DKMTCreateAllocation lists it; the page of DXGK_ALLOCATIONINFO
-/// leaves open what Windows does), STATUS_NO_MEMORY. The driver has the allocation all the same.
+/// leaves open what Windows does), or with another one than the memory that is there; STATUS_NO_MEMORY. The driver has
+/// the allocation all the same.
 fn accept(
     device: &Device,
     caps: &Caps,
-    info: &DXGK_ALLOCATIONINFO,
-    private: &[u8],
+    (info, private): (&DXGK_ALLOCATIONINFO, &[u8]),
     resource: Option<&Arc<Resource>>,
+    existing: &mut Option<Backing>,
 ) -> Result<Arc<Allocation>, NTSTATUS> {
     let adapter = device.adapter();
     let rules = adapter.rules();
@@ -181,15 +186,17 @@ fn accept(
     }
     let size = (info.Size as u64).checked_next_multiple_of(PAGE).ok_or(ntstatus::STATUS_NO_MEMORY)?;
     let named: Vec<_> = preferred.into_iter().chain(bits(set).map(|bit| bit + 1)).collect();
-    let segments = placed(caps, &named);
-    let kernel = adapter.kernel();
+    let mut segments = placed(caps, &named);
     // CAST: a page count.
     let pages = (size / PAGE) as usize;
-    // Source: DXGK_ALLOCATIONINFOFLAGS_WDDM2_0, Cached: by default the backing store is write-combined.
-    let cache = if flags.Cached() { CacheType::Cached } else { CacheType::WriteCombined };
-    let contiguous = adapter.personality().contiguous_pages;
-    let traits = PageTraits { contiguous, cache: Some(cache), read_only: false };
-    let backing = kernel.allocate_pages_of(pages, PageKind::User, 0, &traits);
+    if existing.is_some() {
+        segments.retain(|id| caps.segment(*id).is_some_and(crate::port::caps::Segment::is_aperture));
+    }
+    let backing = match existing.take_if(|existing| existing.pages() == pages) {
+        Some(existing) => existing,
+        None if existing.is_some() => return Err(ntstatus::STATUS_INVALID_PARAMETER),
+        None => own_pages(adapter, &flags, pages)?,
+    };
     Ok(Arc::new(Allocation {
         adapter: adapter.clone(),
         driver: DriverHandle::new(info.hAllocation),
@@ -204,7 +211,7 @@ fn accept(
         notify_residency: flags.ExplicitResidencyNotification(),
         cpu_visible: flags.CpuVisible(),
         creator: device.process().process().map_or(0, |process| process.nt().id()),
-        backing: backing.ok_or(ntstatus::STATUS_NO_MEMORY)?,
+        backing,
         placement: Lock::new(
             Rank::Segment,
             Placement { place: Place::Evicted, references: 0, kept: 0, aperture: None, has_content: false },
@@ -213,6 +220,19 @@ fn accept(
         private: private.to_vec(),
         users: AtomicU32::new(0),
     }))
+}
+
+/// Pages of an allocation's own.
+///
+/// # Errors
+/// STATUS_NO_MEMORY.
+fn own_pages(adapter: &Miniport, flags: &DXGK_ALLOCATIONINFOFLAGS_WDDM2_0, pages: usize) -> Result<Backing, NTSTATUS> {
+    // Source: DXGK_ALLOCATIONINFOFLAGS_WDDM2_0, Cached: by default the backing store is write-combined.
+    let cache = if flags.Cached() { CacheType::Cached } else { CacheType::WriteCombined };
+    let contiguous = adapter.personality().contiguous_pages;
+    let traits = PageTraits { contiguous, cache: Some(cache), read_only: false };
+    let object = adapter.kernel().allocate_pages_of(pages, PageKind::User, 0, &traits);
+    object.map(Backing::own).ok_or(ntstatus::STATUS_NO_MEMORY)
 }
 
 /// Where an allocation may be, best first. System memory that a driver names by a number of its own is reached by the

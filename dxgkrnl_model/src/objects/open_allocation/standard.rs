@@ -15,6 +15,7 @@ use wddm_abi::{D3DKMT_HANDLE, NTSTATUS, ntstatus};
 
 use super::OpenAllocation;
 use crate::memory::allocation::{Allocation, Offered, Place, Placement};
+use crate::memory::backing::Backing;
 use crate::memory::va::PAGE;
 use crate::objects::device::Device;
 use crate::objects::process::{ProcessInner, UserObject};
@@ -58,7 +59,7 @@ pub(crate) fn create(process: &ProcessInner, device: &Arc<Device>, size: u64) ->
         notify_residency: false,
         cpu_visible: true,
         creator: device.process().process().map_or(0, |process| process.nt().id()),
-        backing: backing.ok_or(ntstatus::STATUS_NO_MEMORY)?,
+        backing: Backing::own(backing.ok_or(ntstatus::STATUS_NO_MEMORY)?),
         placement: Lock::new(
             Rank::Segment,
             Placement { place: Place::Evicted, references: 0, kept: 0, aperture: None, has_content: false },

@@ -47,7 +47,7 @@ impl UserObject {
         }
     }
 
-    /// The device that it belongs to; none for adapters and devices.
+    /// The device that it belongs to; none for adapters and devices, and for fences that were opened without one.
     pub(super) fn device(&self) -> Option<&Arc<Device>> {
         match self {
             Self::Adapter(_) | Self::Device(_) => None,
@@ -57,7 +57,7 @@ impl UserObject {
             Self::PagingQueue(queue) => Some(queue.device()),
             Self::Allocation(open) => Some(open.device()),
             Self::Resource(open) => Some(open.device()),
-            Self::Monitored(fence) => Some(fence.device()),
+            Self::Monitored(fence) => fence.device(),
             Self::Native(fence) => Some(fence.device()),
             Self::Doorbell(doorbell) => Some(doorbell.queue().context().device()),
         }

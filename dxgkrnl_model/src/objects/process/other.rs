@@ -8,7 +8,16 @@ use super::{Process, ProcessInner};
 #[derive(Debug)]
 pub(crate) struct OtherProcess {
     process: Arc<ProcessInner>,
-    queries: bool,
+    rights: ProcessRights,
+}
+
+/// What an NT handle to a process allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProcessRights {
+    /// PROCESS_QUERY_INFORMATION.
+    pub query: bool,
+    /// PROCESS_SET_INFORMATION.
+    pub set: bool,
 }
 
 impl OtherProcess {
@@ -17,26 +26,27 @@ impl OtherProcess {
         &self.process
     }
 
-    /// Returns whether it was opened with PROCESS_QUERY_INFORMATION.
-    pub(crate) fn may_query(&self) -> bool {
-        self.queries
+    /// The rights that it was opened with.
+    pub(crate) fn rights(&self) -> ProcessRights {
+        self.rights
     }
 }
 
 impl Process {
-    fn open(&self, process: Arc<ProcessInner>, queries: bool) -> u64 {
-        self.inner.nt.insert_handle(Arc::new(OtherProcess { process, queries }))
+    fn open(&self, process: Arc<ProcessInner>, rights: ProcessRights) -> u64 {
+        self.inner.nt.insert_handle(Arc::new(OtherProcess { process, rights }))
     }
 
-    /// OpenProcess: an NT handle of this process to `other`, with the right PROCESS_QUERY_INFORMATION or without.
-    pub fn open_process(&self, other: &Self, queries: bool) -> u64 {
-        self.open(other.inner.clone(), queries)
+    /// OpenProcess: an NT handle of this process to `other`, with these rights.
+    pub fn open_process(&self, other: &Self, rights: ProcessRights) -> u64 {
+        self.open(other.inner.clone(), rights)
     }
 
     /// The other processes: number, name, and a new NT handle to each, with the right to ask.
     pub fn open_others(&self) -> Vec<(u64, String, u64)> {
         let others = ProcessInner::all_of(&self.shared).into_iter().filter(|other| !Arc::ptr_eq(other, &self.inner));
-        let open = |other: Arc<ProcessInner>| (other.nt.id(), other.nt.name().to_owned(), self.open(other, true));
+        let rights = ProcessRights { query: true, set: false };
+        let open = |other: Arc<ProcessInner>| (other.nt.id(), other.nt.name().to_owned(), self.open(other, rights));
         others.map(open).collect()
     }
 }

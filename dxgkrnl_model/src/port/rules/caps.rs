@@ -79,7 +79,8 @@ rules! {
             DxgkDdiGetStandardAllocationDriverData says sizes, then data, and DxgkDdiCreateAllocation takes them",
         source: "DDI page DXGK_VIDMMCAPS, CrossAdapterResource (such a resource is made by the OS as a standard \
             allocation); DDI page DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA (asked twice: sizes, then data; not both \
-            sizes zero)",
+            sizes zero); DDI page D3DKMT_CREATEALLOCATIONFLAGS, ExistingSysMem (asked for each heap of user mode's, \
+            which may be refused with STATUS_NO_MEMORY)",
         bugcheck: none,
         fix: "clear the capability, or serve D3DKMDT_STANDARDALLOCATION_GDISURFACE of type \
             D3DKMDT_GDISURFACE_TEXTURE_CROSSADAPTER",
