@@ -24,6 +24,7 @@ mod spaces;
 mod stopped;
 mod tools;
 
+pub(super) use records::edge;
 pub(super) use spaces::Worker;
 
 use super::db::{Room, joined, raw};

@@ -21,6 +21,7 @@ mod idle;
 mod objects;
 mod offers;
 mod queries;
+mod refused;
 mod reserved;
 mod statistics;
 mod trim;
@@ -172,5 +173,23 @@ pub(super) const CASES: &[Scenario] = &[
         "GPU virtual addresses are reserved at a base, whatever the limits say, or within limits",
         "D3DDDI_RESERVEGPUVIRTUALADDRESS",
         reserved::ranges,
+    ),
+    case(
+        "WN-27",
+        "a query whose buffer is too short for any answer is refused before the buffer is read",
+        "D3DKMT_QUERYADAPTERINFO",
+        refused::short,
+    ),
+    case(
+        "WN-28",
+        "a context that is for synchronization alone takes no command buffer, nor any context one at no address",
+        "D3DDDI_CREATECONTEXTFLAGS; a public suite of tests that is written to run on Windows 11",
+        refused::synchronization_only,
+    ),
+    case(
+        "WN-29",
+        "an allocation of a shared resource is destroyed with its resource alone",
+        "Microsoft's dxgkrnl for Linux, whose answers are the host's",
+        refused::alone,
     ),
 ];

@@ -16,6 +16,7 @@ use crate::objects::companion::Update;
 use crate::objects::fence::{AnyFence, Target, Wait, cancel, wait_for};
 use crate::port::miniport::Miniport;
 use crate::port::sync::{Lock, Rank, Signal};
+use wddm_abi::D3DDDI_CREATECONTEXTFLAGS;
 
 /// A buffer of user mode.
 #[derive(Clone, Debug)]
@@ -75,6 +76,8 @@ pub(crate) struct Commands {
     state: Lock<State>,
     /// Whether user mode made the owner with `NullRendering`.
     null_rendering: AtomicBool,
+    /// Whether it made the owner with `SynchronizationOnly`.
+    synchronization_only: AtomicBool,
     /// Something was carried out.
     pub(crate) changed: Signal,
 }
@@ -95,12 +98,23 @@ impl Commands {
             state: Lock::new(Rank::Object, State::default()),
             changed: Signal::new(),
             null_rendering: AtomicBool::new(false),
+            synchronization_only: AtomicBool::new(false),
         }
     }
 
-    /// Stores `D3DDDI_CREATECONTEXTFLAGS.NullRendering`: each submission completes, and is not executed.
-    pub(crate) fn set_null_rendering(&self, null: bool) {
-        self.null_rendering.store(null, Ordering::Release);
+    /// Stores what the owner was made for: with `NullRendering` each submission completes, and is not executed; with
+    /// `SynchronizationOnly` there is none.
+    pub(crate) fn set_purpose(&self, flags: D3DDDI_CREATECONTEXTFLAGS) {
+        self.null_rendering.store(flags.NullRendering(), Ordering::Release);
+        self.synchronization_only.store(flags.SynchronizationOnly(), Ordering::Release);
+    }
+
+    /// Returns whether command buffers may be submitted to the owner: it was made without `SynchronizationOnly`.
+    ///
+    /// Source: DDI page D3DDDI_CREATECONTEXTFLAGS ("for synchronization purposes only, and not for rendering"); the status
+    /// of a submission by a public suite of tests that is written to run on Windows 11.
+    pub(crate) fn may_render(&self) -> bool {
+        !self.synchronization_only.load(Ordering::Acquire)
     }
 
     /// Returns whether the owner was made with `NullRendering`.

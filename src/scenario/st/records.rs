@@ -18,7 +18,7 @@ pub(super) const CASE: Scenario = Scenario {
 };
 
 /// The end of a page of the process, behind which it has nothing, now and later.
-fn edge(scene: &Scene, raw: &Raw) -> Result<usize> {
+pub(crate) fn edge(scene: &Scene, raw: &Raw) -> Result<usize> {
     let kernel = scene.world.os.kernel();
     let process = raw.process.nt();
     let mut pages = BTreeSet::new();

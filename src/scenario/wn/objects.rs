@@ -53,7 +53,7 @@ pub(super) fn resource(
     Ok(Made { resource: record.hResource, allocations, global: record.hGlobalShare })
 }
 
-fn shared(record: &mut D3DKMT_CREATEALLOCATION) {
+pub(super) fn shared(record: &mut D3DKMT_CREATEALLOCATION) {
     record.Flags.set_CreateShared(true);
     record.Flags.set_NtSecuritySharing(true);
 }

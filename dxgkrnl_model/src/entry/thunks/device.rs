@@ -63,7 +63,10 @@ pub(super) fn submission(address: u64, size: u32, user: &[u8], wanted: usize) ->
     }
 }
 
-/// The driver's flags of a context, from user mode's.
+/// The driver's flags of a context, from user mode's. NullRendering and SynchronizationOnly are the OS's own.
+///
+/// Chosen: InitialData, DisableGpuTimeout and NoKmdAccess change nothing. DXGK_CREATECONTEXTFLAGS has no member for
+/// them; no page says who may set the second, and public clients set it on every context.
 fn driver_flags(user: D3DDDI_CREATECONTEXTFLAGS) -> DXGK_CREATECONTEXTFLAGS {
     let mut flags = DXGK_CREATECONTEXTFLAGS::zeroed();
     flags.set_HwQueueSupported(user.HwQueueSupported());
@@ -154,12 +157,12 @@ thunks! {
             let way = Way::CreateContext(flags);
             let make = || HwContext::create(&device, node, affinity, way, &mut private);
             let context = made(adapter, node, bare, make)?;
-            context.commands().set_null_rendering(record.Flags.NullRendering());
+            context.commands().set_purpose(record.Flags);
             UserObject::HwContext(context)
         } else {
             let make = || Context::create(&device, node, affinity, &mut private, flags);
             let context = made(adapter, node, bare, make)?;
-            context.commands().set_null_rendering(record.Flags.NullRendering());
+            context.commands().set_purpose(record.Flags);
             context.enter();
             UserObject::Context(context)
         };
@@ -184,6 +187,10 @@ thunks! {
     }
 
     fn D3DKMTSubmitCommand(call, record: D3DKMT_SUBMITCOMMAND) {
+        // Source: as of `Commands::may_render`.
+        if record.Commands == 0 {
+            return Err(ntstatus::STATUS_INVALID_USER_BUFFER);
+        }
         let count = record.BroadcastContextCount as usize;
         let handles = record.BroadcastContext.get(..count).filter(|handles| !handles.is_empty()).ok_or(INVALID)?;
         let contexts = handles.iter().map(|handle| call.process.context(*handle).ok_or(INVALID));
@@ -191,7 +198,8 @@ thunks! {
         let private = private(record.pPrivateDriverData.expose_provenance(), record.PrivateDriverDataSize)?;
         for context in &contexts {
             context.device().usable()?;
-            if private.len() > context.private_size() || !context.takes_commands() {
+            let takes = context.takes_commands() && context.commands().may_render();
+            if private.len() > context.private_size() || !takes {
                 return Err(INVALID);
             }
         }

@@ -301,6 +301,14 @@ fn destroy(call: &Call, (device, resource): (u32, u32), (list, count): (*const u
         return DONE;
     } else {
         let opens = allocations(call, &device, list, count)?;
+        // Source: Microsoft's dxgkrnl for Linux, whose answers are the host's: what belongs to a shared resource goes
+        // with it.
+        let is_shared = |open: &Arc<OpenAllocation>| {
+            call.process.resource(open.resource_handle()).is_some_and(|resource| resource.resource().shared)
+        };
+        if opens.iter().any(is_shared) {
+            return Err(INVALID);
+        }
         opens.iter().map(|open| open.handle()).collect()
     };
     if resource != 0

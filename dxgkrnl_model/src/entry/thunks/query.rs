@@ -46,7 +46,7 @@ pub(super) fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
         | Type::KMTQAITYPE_WDDM_3_0_CAPS
         | Type::KMTQAITYPE_WDDM_3_1_CAPS => give(address, size, &wddm_caps(adapter, &caps, record.Type)),
         Type::KMTQAITYPE_NODEMETADATA => {
-            let mut answer: D3DKMT_NODEMETADATA = capture::read(address)?;
+            let mut answer: D3DKMT_NODEMETADATA = taken(address, size)?;
             let asked = answer.NodeOrdinalAndAdapterIndex;
             let place = Place { node: asked & 0xFFFF, engine: asked >> 16 };
             let node = caps.node_at(place).and_then(|node| caps.node(node)).ok_or(INVALID)?;
@@ -67,7 +67,7 @@ pub(super) fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
             give(address, size, &kind)
         }
         Type::KMTQAITYPE_PHYSICALADAPTERDEVICEIDS => {
-            let mut answer: D3DKMT_QUERY_DEVICE_IDS = capture::read(address)?;
+            let mut answer: D3DKMT_QUERY_DEVICE_IDS = taken(address, size)?;
             if answer.PhysicalAdapterIndex >= caps.engines() {
                 return Err(INVALID);
             }
@@ -102,6 +102,7 @@ pub(super) fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
             registry::description(adapter, address, size)
         }
         Type::KMTQAITYPE_KMD_DRIVER_VERSION | Type::KMTQAITYPE_UMD_DRIVER_VERSION => {
+            has_room::<u64>(size)?;
             give(address, size, &registry::package_version(adapter)?)
         }
         Type::KMTQAITYPE_PHYSICALADAPTERPNPKEY => registry::key(adapter, address, size),
@@ -183,16 +184,20 @@ fn wddm_caps(adapter: &Miniport, caps: &Caps, kind: KMTQUERYADAPTERINFOTYPE) -> 
     }
 }
 
+/// Refuses a buffer that is too short for a `T`.
+fn has_room<T>(size: usize) -> Result<(), NTSTATUS> {
+    if size < size_of::<T>() { Err(INVALID) } else { Ok(()) }
+}
+
 /// Stores an answer where there is room for it.
 fn give<T: Plain>(address: usize, size: usize, answer: &T) -> Outcome {
-    if size < size_of::<T>() {
-        return Err(INVALID);
-    }
+    has_room::<T>(size)?;
     capture::write(address, answer)?;
     DONE
 }
 
 /// The record that a query brings.
 fn taken<T: Plain>(address: usize, size: usize) -> Result<T, NTSTATUS> {
-    if size < size_of::<T>() { Err(INVALID) } else { capture::read(address) }
+    has_room::<T>(size)?;
+    capture::read(address)
 }

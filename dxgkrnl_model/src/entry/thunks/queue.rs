@@ -122,7 +122,7 @@ thunks! {
         let queue = call.process.hw_queue(record.hHwQueue).ok_or(INVALID)?;
         queue.context().device().usable()?;
         // A queue whose work comes through doorbells has no other way in.
-        if queue.is_user_mode() {
+        if queue.is_user_mode() || !queue.context().commands().may_render() {
             return Err(INVALID);
         }
         let private = private(record.pPrivateDriverData.expose_provenance(), record.PrivateDriverDataSize)?;

@@ -28,7 +28,7 @@ fn wide(text: &str) -> Vec<u8> {
 
 /// The library of a version of Direct3D: `UserModeDriverName` is a list by version: Direct3D 9, 10, 11, 12.
 pub(super) fn driver_name(adapter: &Miniport, address: usize, size: usize) -> Outcome {
-    let version = capture::read::<u32>(address)? as usize;
+    let version = super::taken::<u32>(address, size)? as usize;
     let name = registry_strings(adapter, "UserModeDriverName").into_iter().nth(version).ok_or(INVALID)?;
     let answer = wide(&name);
     if size < 4 + answer.len() {
