@@ -16,7 +16,7 @@ use wddm_abi::ntstatus::{
 };
 use wddm_abi::{
     D3DDDI_ALLOCATIONINFO2, D3DDDI_OPENALLOCATIONINFO2, D3DKMDT_GDISURFACETYPE, D3DKMDT_STANDARDALLOCATION_TYPE,
-    D3DKMT_CREATEALLOCATION, D3DKMT_CREATESTANDARDALLOCATION, D3DKMT_HANDLE, D3DKMT_LOCK2,
+    D3DKMT_CREATEALLOCATION, D3DKMT_CREATESTANDARDALLOCATION as Standard, D3DKMT_HANDLE, D3DKMT_LOCK2,
     D3DKMT_OPENRESOURCEFROMNTHANDLE, D3DKMT_STANDARDALLOCATIONTYPE as Type, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA,
     HANDLE, NTSTATUS,
 };
@@ -72,9 +72,9 @@ impl Wanted {
         self,
         raw: &Raw,
         device: D3DKMT_HANDLE,
-        change: impl FnOnce(&mut D3DKMT_CREATEALLOCATION, &mut D3DKMT_CREATESTANDARDALLOCATION, &mut D3DDDI_ALLOCATIONINFO2),
+        change: impl FnOnce(&mut D3DKMT_CREATEALLOCATION, &mut Standard, &mut D3DDDI_ALLOCATIONINFO2),
     ) -> Result<(D3DKMT_HANDLE, D3DKMT_HANDLE), Denied> {
-        let mut standard = D3DKMT_CREATESTANDARDALLOCATION::zeroed();
+        let mut standard = Standard::zeroed();
         standard.Type = self.kind;
         // CAST: D3DKMT_SIZE_T has 64 bits here.
         standard.ExistingHeapData_mut().Size = self.bytes as _;
@@ -98,9 +98,7 @@ fn refused(scene: &Scene, raw: &Raw, room: &Room<'_>) -> Played {
     let own = kernel.allocate_user(process, 4).context("memory")?;
     let heap = Wanted::heap(own, 2 * PAGE);
     let (asked, handles) = (scene.calls(ASKED), raw.process.open_handles());
-    let is = |what: &str, wanted: Wanted, status| {
-        denied(what, wanted.create(raw, room.device, |_, _, _| ()), status)
-    };
+    let is = |what: &str, wanted: Wanted, status| denied(what, wanted.create(raw, room.device, |_, _, _| ()), status);
     for (what, at, bytes) in [
         ("NULL", 0, PAGE),
         ("an address within a page", own + 8, PAGE),
@@ -127,7 +125,7 @@ fn refused(scene: &Scene, raw: &Raw, room: &Room<'_>) -> Played {
     }
     let store = Wanted { kind: Type::D3DKMT_STANDARDALLOCATIONTYPE_INTERNALBACKINGSTORE, ..heap };
     is("a backing store of memory that is there", store, STATUS_INVALID_PARAMETER)?;
-    type Change = fn(&mut D3DKMT_CREATEALLOCATION, &mut D3DKMT_CREATESTANDARDALLOCATION, &mut D3DDDI_ALLOCATIONINFO2);
+    type Change = fn(&mut D3DKMT_CREATEALLOCATION, &mut Standard, &mut D3DDDI_ALLOCATIONINFO2);
     let changes: &[(&str, Change, NTSTATUS)] = &[
         ("neither", |record, _, _| record.Flags.set_ExistingSysMem(false), STATUS_INVALID_PARAMETER),
         ("both", |record, _, _| record.Flags.set_ExistingSection(true), STATUS_INVALID_PARAMETER),
@@ -168,7 +166,13 @@ fn lock(raw: &Raw, device: D3DKMT_HANDLE, allocation: D3DKMT_HANDLE) -> Result<u
 }
 
 /// Has the GPU carry out packets, and waits until it has.
-fn run(raw: &Raw, room: &Room<'_>, context: D3DKMT_HANDLE, code: &Memory, packets: &[gpu_wire::packet::Encoded]) -> Played {
+fn run(
+    raw: &Raw,
+    room: &Room<'_>,
+    context: D3DKMT_HANDLE,
+    code: &Memory,
+    packets: &[gpu_wire::packet::Encoded],
+) -> Played {
     let bytes: Vec<u8> = packets.iter().flat_map(|packet| packet.as_bytes().to_vec()).collect();
     code.write(raw, 0, &bytes)?;
     // CAST: a few packets.

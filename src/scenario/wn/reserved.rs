@@ -10,8 +10,8 @@ use wddm_abi::ntstatus::{
     STATUS_ACCESS_DENIED, STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_NO_MEMORY, STATUS_SUCCESS,
 };
 use wddm_abi::{
-    D3DDDI_RESERVEGPUVIRTUALADDRESS, D3DKMT_CHANGEVIDEOMEMORYRESERVATION, D3DKMT_FREEGPUVIRTUALADDRESS,
-    D3DKMT_HANDLE, D3DKMT_MEMORY_SEGMENT_GROUP as Group, HANDLE, NTSTATUS,
+    D3DDDI_RESERVEGPUVIRTUALADDRESS, D3DKMT_CHANGEVIDEOMEMORYRESERVATION, D3DKMT_FREEGPUVIRTUALADDRESS, D3DKMT_HANDLE,
+    D3DKMT_MEMORY_SEGMENT_GROUP as Group, HANDLE, NTSTATUS,
 };
 
 const LOCAL: Group = Group::D3DKMT_MEMORY_SEGMENT_GROUP_LOCAL;
@@ -96,9 +96,11 @@ pub(super) fn ranges(stage: &Stage) -> Played {
         ensure!(low.is_multiple_of(UNIT), "{low:#x}");
         // With a base the limits are not looked at, whatever they are.
         same("at a base", at((HIGH, HIGH + 8, 16), 2 * UNIT), Ok(HIGH))?;
-        for (what, base, size) in
-            [("the same", HIGH, UNIT), ("its second half", HIGH + UNIT, UNIT), ("over its start", HIGH - UNIT, 2 * UNIT)]
-        {
+        for (what, base, size) in [
+            ("the same", HIGH, UNIT),
+            ("its second half", HIGH + UNIT, UNIT),
+            ("over its start", HIGH - UNIT, 2 * UNIT),
+        ] {
             same(what, at((base, 0, 0), size), Err(Denied(STATUS_NO_MEMORY)))?;
         }
         same("behind it", at((HIGH + 2 * UNIT, 0, 0), UNIT), Ok(HIGH + 2 * UNIT))?;
