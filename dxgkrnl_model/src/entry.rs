@@ -8,3 +8,4 @@ pub mod report;
 pub(crate) mod statistics;
 pub(crate) mod system;
 pub mod thunks;
+pub(crate) mod trim;

@@ -146,7 +146,8 @@ pub(super) const CASES: &[Scenario] = &[
     case(
         "WN-22",
         "scheduling priorities of processes: one's own and another's, with the right and the privilege and without",
-        "D3DKMTSetProcessSchedulingPriorityClass; D3DKMTGetProcessSchedulingPriorityClass; D3DKMT_SCHEDULINGPRIORITYCLASS",
+        "D3DKMTSetProcessSchedulingPriorityClass; D3DKMTGetProcessSchedulingPriorityClass; \
+         D3DKMT_SCHEDULINGPRIORITYCLASS",
         bare::classes,
     ),
     case(

@@ -1,7 +1,7 @@
 //! Allocations and resources that a device has open, and those that an NT handle keeps.
 
 mod create;
-mod existing;
+pub(crate) mod existing;
 pub(crate) mod standard;
 
 use std::sync::Arc;
@@ -21,7 +21,6 @@ use crate::port::ddi::{self, call_ddi};
 use crate::port::miniport::Miniport;
 use crate::port::sync::Lock;
 pub(crate) use create::{Request, create, open};
-pub(crate) use existing::{Heap, create_existing};
 
 /// A resource behind an NT handle: its allocations live as long as that handle, also with no device that has them open.
 #[derive(Debug)]

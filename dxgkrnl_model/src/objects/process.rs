@@ -13,14 +13,13 @@ mod other;
 mod reservations;
 pub(crate) mod root;
 mod rundown;
-mod trim;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Weak};
 
 use nt_model::{Entered, InProcess, Machine};
-use wddm_abi::{D3DDDI_TRIMRESIDENCYSET_FLAGS, D3DKMT_HANDLE, NTSTATUS};
+use wddm_abi::{D3DKMT_HANDLE, NTSTATUS};
 
 use crate::memory::allocation::Allocation;
 use crate::objects::context::Context;
@@ -45,7 +44,6 @@ pub use other::ProcessRights;
 use reservations::Reservations;
 use rundown::Rundown;
 pub(crate) use rundown::{Admitted, AtEnd};
-use trim::Trims;
 
 /// `D3DKMT_SCHEDULINGPRIORITYCLASS_NORMAL`.
 const NORMAL_CLASS: i32 = 2;
@@ -113,8 +111,6 @@ pub(crate) struct ProcessInner {
     pub(crate) hangs: Hangs,
     /// Its scheduling priority: a `D3DKMT_SCHEDULINGPRIORITYCLASS`.
     pub(crate) class: AtomicI32,
-    /// What it has registered to hear of memory that it is to evict.
-    pub(crate) trims: Trims,
     /// Video memory that it has reserved.
     pub(crate) reservations: Reservations,
 }
@@ -483,7 +479,6 @@ impl Process {
             trusted: AtomicBool::new(false),
             hangs: Hangs::new(),
             class: AtomicI32::new(NORMAL_CLASS),
-            trims: Trims::new(),
             reservations: Reservations::new(),
         });
         inner.enter(shared);
@@ -501,11 +496,6 @@ impl Process {
     /// Makes it one that may force resets (`D3DKMT_ESCAPE_TDRDBGCTRL`): a test's.
     pub fn trust(&self) {
         self.inner.trusted.store(true, Ordering::Release);
-    }
-
-    /// [`ProcessInner::notify_trim`].
-    pub(crate) fn notify_trim(&self, adapter: &Miniport, flags: D3DDDI_TRIMRESIDENCYSET_FLAGS, bytes: u64) -> usize {
-        self.inner.notify_trim(adapter, flags, bytes)
     }
 
     /// Whether it makes no device any more, since it has hung engines too often.

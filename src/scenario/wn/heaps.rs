@@ -16,7 +16,7 @@ use wddm_abi::ntstatus::{
 };
 use wddm_abi::{
     D3DDDI_ALLOCATIONINFO2, D3DDDI_OPENALLOCATIONINFO2, D3DKMDT_GDISURFACETYPE, D3DKMDT_STANDARDALLOCATION_TYPE,
-    D3DKMT_CREATEALLOCATION, D3DKMT_CREATESTANDARDALLOCATION, D3DKMT_HANDLE, D3DKMT_LOCK2,
+    D3DKMT_CREATEALLOCATION, D3DKMT_CREATESTANDARDALLOCATION as Standard, D3DKMT_HANDLE, D3DKMT_LOCK2,
     D3DKMT_OPENRESOURCEFROMNTHANDLE, D3DKMT_STANDARDALLOCATIONTYPE as Type, DXGKARG_GETSTANDARDALLOCATIONDRIVERDATA,
     HANDLE, NTSTATUS,
 };
@@ -72,9 +72,9 @@ impl Wanted {
         self,
         raw: &Raw,
         device: D3DKMT_HANDLE,
-        change: impl FnOnce(&mut D3DKMT_CREATEALLOCATION, &mut D3DKMT_CREATESTANDARDALLOCATION, &mut D3DDDI_ALLOCATIONINFO2),
+        change: impl FnOnce(&mut D3DKMT_CREATEALLOCATION, &mut Standard, &mut D3DDDI_ALLOCATIONINFO2),
     ) -> Result<(D3DKMT_HANDLE, D3DKMT_HANDLE), Denied> {
-        let mut standard = D3DKMT_CREATESTANDARDALLOCATION::zeroed();
+        let mut standard = Standard::zeroed();
         standard.Type = self.kind;
         // CAST: D3DKMT_SIZE_T has 64 bits here.
         standard.ExistingHeapData_mut().Size = self.bytes as _;
@@ -125,7 +125,7 @@ fn refused(scene: &Scene, raw: &Raw, room: &Room<'_>) -> Played {
     }
     let store = Wanted { kind: Type::D3DKMT_STANDARDALLOCATIONTYPE_INTERNALBACKINGSTORE, ..heap };
     is("a backing store of memory that is there", store, STATUS_INVALID_PARAMETER)?;
-    type Change = fn(&mut D3DKMT_CREATEALLOCATION, &mut D3DKMT_CREATESTANDARDALLOCATION, &mut D3DDDI_ALLOCATIONINFO2);
+    type Change = fn(&mut D3DKMT_CREATEALLOCATION, &mut Standard, &mut D3DDDI_ALLOCATIONINFO2);
     let changes: &[(&str, Change, NTSTATUS)] = &[
         ("neither", |record, _, _| record.Flags.set_ExistingSysMem(false), STATUS_INVALID_PARAMETER),
         ("both", |record, _, _| record.Flags.set_ExistingSection(true), STATUS_INVALID_PARAMETER),

@@ -109,13 +109,15 @@ pub(super) fn trimmed(stage: &Stage) -> Played {
         same("nobody has heard", (first.take(), second.take()), (vec![], vec![]))?;
         for (what, device, luid, callback) in [
             ("no device", 0, luid, Some(hears as _)),
-            ("another's device", other.device()?, luid, Some(hears as _)),
             ("another adapter", room.device, elsewhere.luid(), Some(hears as _)),
             ("no callback", room.device, luid, None),
         ] {
             let callback: PFND3DKMT_TRIMNOTIFICATIONCALLBACK = callback;
             same(what, register(&raw, device, luid, callback, Some(&first)), Err(INVALID))?;
         }
+        // The other process has an adapter alone, and no handle of the device's number.
+        let theirs = register(&other, room.device, luid, Some(hears), Some(&first));
+        same("another process's device", theirs, Err(INVALID))?;
         same("NULL", raw.call_null(raw.thunks.D3DKMTRegisterTrimNotification), STATUS_INVALID_PARAMETER)?;
         same("NULL", raw.call_null(raw.thunks.D3DKMTUnregisterTrimNotification), STATUS_INVALID_PARAMETER)?;
         same("another callback", unregister(&raw, one, Some(faults)), Err(INVALID))?;

@@ -6,7 +6,9 @@ use wddm_abi::D3DDDI_TRIMRESIDENCYSET_FLAGS;
 
 use crate::entry::adapter::Adapter;
 use crate::entry::os::Os;
+use crate::entry::trim::Trims;
 use crate::objects::process::Process;
+use crate::port::shared::shared_of;
 
 /// What a process is asked to evict.
 ///
@@ -44,7 +46,7 @@ impl Os {
     /// left where it is.
     pub fn trim(&self, adapter: &Arc<Adapter>, process: &Process, trim: Trim) -> usize {
         let _inside = self.kernel().enter();
-        let (flags, bytes) = trim.parts();
-        process.notify_trim(adapter, flags, bytes)
+        let Some(shared) = shared_of(self.kernel()) else { return 0 };
+        Trims::of(&shared).notify(process.nt(), adapter, trim.parts())
     }
 }

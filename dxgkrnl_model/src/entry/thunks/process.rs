@@ -1,9 +1,9 @@
 //! Handles to processes, and thunks about the priorities of processes.
 //!
 //! Source: DDI pages D3DKMTSetProcessSchedulingPriorityClass, D3DKMTGetProcessSchedulingPriorityClass,
-//! D3DKMT_SCHEDULINGPRIORITYCLASS. Chosen: a process begins as normal; the priority is told, and schedules nothing, since
-//! no document says what it is for the driver; those above ABOVE_NORMAL need SE_INC_BASE_PRIORITY_NAME, which clients in
-//! the field enable for them.
+//! D3DKMT_SCHEDULINGPRIORITYCLASS. Chosen: a process begins as normal; the priority is told, and schedules nothing,
+//! since no document says what it is for the driver; those above ABOVE_NORMAL need SE_INC_BASE_PRIORITY_NAME, which
+//! clients in the field enable for them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -37,6 +37,16 @@ pub(super) fn named(call: &Call, handle: HANDLE, needed: ProcessRights) -> Resul
     if may { Ok(other.process().clone()) } else { Err(ntstatus::STATUS_ACCESS_DENIED) }
 }
 
+/// The process of the caller where the handle is NULL, or [`named`].
+///
+/// # Errors
+/// As [`named`].
+pub(super) fn own_or_named(call: &Call, handle: HANDLE, needed: ProcessRights) -> Result<Arc<ProcessInner>, NTSTATUS> {
+    if handle.is_null() { Ok(call.process.clone()) } else { named(call, handle, needed) }
+}
+
+/// # Errors
+/// Those of [`named`]; STATUS_INVALID_PARAMETER for no priority; STATUS_PRIVILEGE_NOT_HELD.
 fn set_class(call: &Call, process: HANDLE, class: i32) -> Outcome {
     use D3DKMT_SCHEDULINGPRIORITYCLASS as Class;
     let process = named(call, process, MAY_SET)?;
@@ -50,6 +60,8 @@ fn set_class(call: &Call, process: HANDLE, class: i32) -> Outcome {
     DONE
 }
 
+/// # Errors
+/// Those of [`named`] and of [`capture::write`].
 fn get_class(call: &Call, process: HANDLE, class: usize) -> Outcome {
     let process = named(call, process, MAY_ASK)?;
     capture::write(class, &process.class.load(Ordering::Acquire))?;

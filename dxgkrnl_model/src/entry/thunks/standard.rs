@@ -11,18 +11,19 @@ use std::sync::Arc;
 
 use wddm_abi::{
     D3DDDI_ALLOCATIONINFO, D3DKMT_CREATEALLOCATION, D3DKMT_CREATESTANDARDALLOCATION, D3DKMT_STANDARDALLOCATIONTYPE,
-    Plain, ntstatus,
+    NTSTATUS, Plain, ntstatus,
 };
 
 use super::{Call, DONE, INVALID, Outcome, capture};
 use crate::objects::device::Device;
-use crate::objects::open_allocation::{Heap, create_existing, standard};
+use crate::objects::open_allocation::existing::{self, Heap};
+use crate::objects::open_allocation::standard;
 
 /// Makes a standard allocation.
 ///
 /// # Errors
-/// STATUS_INVALID_PARAMETER, STATUS_INVALID_HANDLE for a resource that there is not, STATUS_NOT_SUPPORTED for a section;
-/// [`create_existing`], [`standard::create`].
+/// STATUS_INVALID_PARAMETER; STATUS_INVALID_HANDLE for a resource that there is not; STATUS_NOT_SUPPORTED for a section;
+/// those of [`existing::create`] and [`standard::create`].
 pub(super) fn create(call: &Call, device: &Arc<Device>, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
     use D3DKMT_STANDARDALLOCATIONTYPE as Type;
     let wanted: D3DKMT_CREATESTANDARDALLOCATION = capture::read(record.pStandardAllocation().expose_provenance())?;
@@ -44,7 +45,7 @@ pub(super) fn create(call: &Call, device: &Arc<Device>, record: &mut D3DKMT_CREA
     match wanted.Type {
         Type::D3DKMT_STANDARDALLOCATIONTYPE_EXISTINGHEAP => {
             let heap = heap(record, &info, bytes)?;
-            let made = create_existing(&call.process, device, &heap)?;
+            let made = existing::create(&call.process, device, &heap)?;
             made.allocations.iter().chain([&made.resource]).for_each(|handle| call.makes(*handle));
             info.hAllocation = made.allocations.first().copied().unwrap_or_default();
             record.hResource = made.resource;
@@ -68,11 +69,7 @@ pub(super) fn create(call: &Call, device: &Arc<Device>, record: &mut D3DKMT_CREA
 ///
 /// # Errors
 /// STATUS_INVALID_PARAMETER; STATUS_NOT_SUPPORTED.
-fn heap(
-    record: &D3DKMT_CREATEALLOCATION,
-    info: &D3DDDI_ALLOCATIONINFO,
-    bytes: u64,
-) -> Result<Heap, wddm_abi::NTSTATUS> {
+fn heap(record: &D3DKMT_CREATEALLOCATION, info: &D3DDDI_ALLOCATIONINFO, bytes: u64) -> Result<Heap, NTSTATUS> {
     let flags = record.Flags;
     let is_shared = flags.CreateShared();
     if flags.ExistingSysMem() == flags.ExistingSection()

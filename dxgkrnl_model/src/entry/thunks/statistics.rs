@@ -1,5 +1,5 @@
-//! `D3DKMTQueryStatistics`, `D3DKMTQueryVideoMemoryInfo`, `D3DKMTChangeVideoMemoryReservation`: what monitors show, from
-//! the model's own scheduler and memory manager.
+//! `D3DKMTQueryStatistics`, `D3DKMTQueryVideoMemoryInfo`, `D3DKMTChangeVideoMemoryReservation`: what monitors show,
+//! from the model's own scheduler and memory manager.
 //!
 //! Source: `d3dkmthk.h` (the records; no page words them); Wine's tests of D3DKMT, which run on Windows (statuses of
 //! D3DKMTQueryVideoMemoryInfo); System Informer and LibreHardwareMonitor (which members are read, and that running time
@@ -16,7 +16,7 @@ use wddm_abi::{
     D3DKMT_QUERYSTATISTICS_TYPE as Type, D3DKMT_QUERYVIDEOMEMORYINFO, NTSTATUS,
 };
 
-use super::process::{MAY_ASK, MAY_SET, named};
+use super::process::{MAY_ASK, MAY_SET, named, own_or_named};
 use super::{Call, DONE, INVALID, Outcome, thunks};
 use crate::entry::statistics::{self, SegmentUse};
 use crate::port::caps::Segment;
@@ -68,7 +68,7 @@ thunks! {
         let part = super::adapter::adapter(call, record.hAdapter)?;
         let adapter = part.adapter();
         // Only this member is another process's.
-        let process = if record.hProcess.is_null() { call.process.clone() } else { named(call, record.hProcess, MAY_ASK)? };
+        let process = own_or_named(call, record.hProcess, MAY_ASK)?;
         let shared = is_shared(record.MemorySegmentGroup)?;
         if record.PhysicalAdapterIndex >= adapter.known_caps().engines() {
             return Err(INVALID);
@@ -83,9 +83,10 @@ thunks! {
     fn D3DKMTChangeVideoMemoryReservation(call, record: D3DKMT_CHANGEVIDEOMEMORYRESERVATION) {
         let part = super::adapter::adapter(call, record.hAdapter)?;
         let adapter = part.adapter();
-        let process = if record.hProcess.is_null() { call.process.clone() } else { named(call, record.hProcess, MAY_SET)? };
+        let process = own_or_named(call, record.hProcess, MAY_SET)?;
         let shared = is_shared(record.MemorySegmentGroup)?;
-        if record.PhysicalAdapterIndex >= adapter.known_caps().engines() || record.Reservation > available(adapter, shared) {
+        let is_there = record.PhysicalAdapterIndex < adapter.known_caps().engines();
+        if !is_there || record.Reservation > available(adapter, shared) {
             return Err(INVALID);
         }
         process.reservations.set(adapter, shared, record.Reservation);

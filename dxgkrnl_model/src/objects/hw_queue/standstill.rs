@@ -1,5 +1,5 @@
-//! Waits for the work of queues: how long they make no progress while the end of a queue, a context, devices or a process
-//! waits, and what a device that is to be idle waits for.
+//! Waits for the work of queues: how long they make no progress while the end of a queue, a context, devices or a
+//! process waits, and what a device that is to be idle waits for.
 
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use nt_model::MapError;
 use wddm_abi::{NTSTATUS, ntstatus};
 
-use super::create::{Created, Request, create};
+use super::create::{self, Created, Request};
 use crate::memory::backing::Backing;
 use crate::memory::va::PAGE;
 use crate::objects::device::Device;
@@ -48,7 +48,7 @@ pub(crate) struct Heap {
 /// STATUS_INVALID_PARAMETER for an address or a size that is none of whole pages, and for memory that is not the
 /// process's own; STATUS_ACCESS_VIOLATION for memory that it does not have; STATUS_NOT_SUPPORTED for a driver that is
 /// not asked; STATUS_NO_MEMORY; what the driver returned.
-pub(crate) fn create_existing(process: &ProcessInner, device: &Arc<Device>, heap: &Heap) -> Result<Created, NTSTATUS> {
+pub(crate) fn create(process: &ProcessInner, device: &Arc<Device>, heap: &Heap) -> Result<Created, NTSTATUS> {
     let whole = |number: u64| number != 0 && number.is_multiple_of(PAGE);
     if !whole(heap.address as u64) || !whole(heap.bytes) {
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
@@ -74,7 +74,7 @@ pub(crate) fn create_existing(process: &ProcessInner, device: &Arc<Device>, heap
     let made = described(adapter, heap.bytes as u32).and_then(|(allocation, resource)| {
         request.allocations = vec![allocation.bytes().to_vec()];
         request.private = resource.bytes().to_vec();
-        create(process, device, &mut request)
+        create::create(process, device, &mut request)
     });
     // No allocation has it.
     if let Some(left) = request.existing {
