@@ -28,7 +28,7 @@ const NEEDS: &[Need] = &[
     (0, "it asks what Windows answers to any client, or chooses its rungs itself", &[
         "WN-01", "WN-02", "WN-03", "WN-04", "WN-05", "WN-06", "WN-07", "WN-08", "WN-09", "WN-10", "WN-11", "WN-12",
         "WN-13", "WN-14", "WN-15", "WN-16", "WN-17", "WN-18", "WN-19", "WN-20", "WN-21", "WN-22", "WN-23", "WN-24",
-        "WN-25", "WN-26", "WN-27", "WN-28", "WN-29",
+        "WN-25", "WN-26", "WN-27", "WN-28", "WN-29", "WN-30",
     ]),
     (0, "it is about the start, the stop, or one DDI that every rung has", &[
         "ST-01", "ST-02", "ST-05", "ST-07", "ST-41", "ST-42", "ST-43", "ST-50", "ST-54", "ST-55", "ST-56",

@@ -193,4 +193,10 @@ pub(super) const CASES: &[Scenario] = &[
         "Microsoft's dxgkrnl for Linux, whose answers are the host's",
         refused::alone,
     ),
+    case(
+        "WN-30",
+        "functions that are left out refuse as Windows was seen to, or with STATUS_NOT_SUPPORTED, and touch no buffer",
+        "a public suite of tests that is written to run on Windows 11",
+        refused::left_out,
+    ),
 ];

@@ -352,6 +352,7 @@ table_of! {
     D3DKMTWaitForIdle, D3DKMTRegisterTrimNotification, D3DKMTUnregisterTrimNotification,
     D3DKMTSetProcessSchedulingPriorityClass, D3DKMTGetProcessSchedulingPriorityClass,
     D3DKMTChangeVideoMemoryReservation,
+    D3DKMTMarkDeviceAsError, D3DKMTGetProcessDeviceRemovalSupport, D3DKMTGetScanLine,
 }
 
 impl Default for Thunks {

@@ -6,6 +6,12 @@ pub const HEAD: &str = "\n## Requirements without a rule\n";
 /// A requirement, its document, and why no rule holds a driver to it.
 const DECLINED: &[[&str; 3]] = &[
     [
+        "no thread of the driver keeps those of the system waiting for ever",
+        "DDI page KeSetPriorityThread",
+        "NT-PRIORITY holds what the priority of a thread may be, and cases DD-21 and DD-22 that ours yields. Which threads \
+         of a driver are its engines, and how long one may run, no page says: a software GPU alone has such threads.",
+    ],
+    [
         "a root page table is that of a context, not of a process",
         "DDI page DxgkDdiSetRootPageTable; article tile-resources",
         "The function answers nothing. The model gives the companion context of a process a root of its own: a driver \

@@ -2,13 +2,16 @@
 
 use super::objects::{resource, shared};
 use crate::scenario::db::{Room, raw};
+use crate::scenario::raw::Thunk;
 use crate::scenario::st::edge;
 use crate::scenario::{Denied, Played, Raw, Setup, Stage, same};
 use anyhow::Context;
-use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_INVALID_USER_BUFFER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS};
+use wddm_abi::ntstatus::{
+    STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_INVALID_USER_BUFFER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
+};
 use wddm_abi::{
     D3DDDI_CREATECONTEXTFLAGS, D3DKMT_DESTROYALLOCATION2, D3DKMT_HANDLE, D3DKMT_QUERYADAPTERINFO,
-    KMTQUERYADAPTERINFOTYPE as Type, NTSTATUS,
+    KMTQUERYADAPTERINFOTYPE as Type, NTSTATUS, Plain,
 };
 
 /// Behind the last type of the 28000 kit.
@@ -86,5 +89,32 @@ pub(super) fn alone(stage: &Stage) -> Played {
         (record.hDevice, record.hResource) = (device, made.resource);
         same("the resource", raw.call(raw.thunks.D3DKMTDestroyAllocation2, &mut record), STATUS_SUCCESS)?;
         same("one that has gone with it", destroy(&raw, device, made.allocations[0]), STATUS_INVALID_PARAMETER)
+    })
+}
+
+/// What a record of a function holds that is to be left alone.
+const JUNK: u8 = 0xA5;
+
+/// A function refuses zeros and junk with this status, and no record with another, and writes nothing.
+fn refuses<T: Plain>(raw: &Raw, thunk: impl Thunk<T> + Copy, status: NTSTATUS, none: NTSTATUS) -> Played {
+    for byte in [0, JUNK] {
+        let bytes = vec![byte; size_of::<T>()];
+        let mut record = T::from_bytes(&bytes).context("a record")?;
+        same("the status", raw.call(thunk, &mut record), status)?;
+        same("the record", record.as_bytes(), bytes.as_slice())?;
+    }
+    same("the status without a record", raw.call_null(thunk), none)
+}
+
+pub(super) fn left_out(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        let raw = raw(scene)?;
+        let (invalid, unknown) = (STATUS_INVALID_PARAMETER, STATUS_NOT_SUPPORTED);
+        refuses(&raw, raw.thunks.D3DKMTMarkDeviceAsError, invalid, invalid).context("D3DKMTMarkDeviceAsError")?;
+        let removal = raw.thunks.D3DKMTGetProcessDeviceRemovalSupport;
+        refuses(&raw, removal, STATUS_INVALID_HANDLE, invalid).context("D3DKMTGetProcessDeviceRemovalSupport")?;
+        refuses(&raw, raw.thunks.D3DKMTGetScanLine, unknown, unknown).context("D3DKMTGetScanLine")?;
+        let counted = scene.world.os.report().counts.unimplemented;
+        same("calls that are counted as left out", counted.values().sum::<u64>(), 9)
     })
 }

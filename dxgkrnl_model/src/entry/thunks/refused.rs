@@ -1,15 +1,45 @@
-//! Exports that the model does not implement: they refuse, and are counted under their names. Those that belong to
-//! displays and presentation will stay here.
+//! Exports that the model does not implement: they refuse, and are counted under their names.
+//!
+//! Some will stay here, each kind for a reason:
+//!
+//! | functions | why |
+//! |---|---|
+//! | displays, modes, overlays, presents, swap chains, duplication of outputs, Miracast | the model has no displays |
+//! | what goes by global handles: OpenResource, QueryResourceInfo, the first forms of synchronization objects, keyed mutexes, bundles | sharing of Direct3D before NT handles. A handle of which every process may guess the number has no place in a model that judges who may open what; clients here share by NT handles |
+//! | Render, Lock, Unlock, the first form of CreateContext | contexts by allocation and patch lists: physical addressing is not judged |
+//! | protected sessions, tracked workloads, process budgets and bands, hybrid caches | no page says what the driver does for them |
+//! | virtual machines' and Linux's own: Vail, sync files, ShareObjectWithHost | no virtual machine uses the adapter |
 
 use nt_model::{Machine, shims};
 use wddm_abi::{NTSTATUS, ntstatus};
 
-fn refuse(machine: &Machine, name: &'static str) -> NTSTATUS {
+/// What Windows 11 was seen to answer to NULL, to zeros and to junk: another status than STATUS_NOT_SUPPORTED.
+///
+/// Source: a public suite of tests that is written to run on Windows 11.
+const SEEN: &[(&str, NTSTATUS)] = &[
+    ("D3DKMTAdjustFullscreenGamma", ntstatus::STATUS_INVALID_PARAMETER),
+    ("D3DKMTConfigureSharedResource", ntstatus::STATUS_INVALID_PARAMETER),
+    ("D3DKMTCreateProtectedSession", ntstatus::STATUS_INVALID_PARAMETER),
+    ("D3DKMTDestroyProtectedSession", ntstatus::STATUS_INVALID_PARAMETER),
+    ("D3DKMTFlushHeapTransitions", ntstatus::STATUS_INVALID_PARAMETER),
+    ("D3DKMTGetPostCompositionCaps", ntstatus::STATUS_INVALID_PARAMETER),
+    ("D3DKMTGetProcessDeviceRemovalSupport", ntstatus::STATUS_INVALID_HANDLE),
+    ("D3DKMTMarkDeviceAsError", ntstatus::STATUS_INVALID_PARAMETER),
+    ("D3DKMTOpenKeyedMutexFromNtHandle", ntstatus::STATUS_INVALID_HANDLE),
+    ("D3DKMTTrimProcessCommitment", ntstatus::STATUS_INVALID_PARAMETER),
+];
+
+fn refuse(machine: &Machine, name: &'static str, arguments: usize) -> NTSTATUS {
     if let Some(shared) = crate::port::shared::shared_of(machine) {
         shared.counters.thunk(name);
         shared.counters.unimplemented(name);
     }
-    ntstatus::STATUS_NOT_SUPPORTED
+    match SEEN.iter().find(|(seen, _)| *seen == name) {
+        // There is no record in which a handle could be wrong.
+        Some(_) if arguments == 0 => ntstatus::STATUS_INVALID_PARAMETER,
+        Some((_, status)) => *status,
+        None => ntstatus::STATUS_NOT_SUPPORTED,
+    }
 }
 
 macro_rules! refused {
@@ -18,7 +48,7 @@ macro_rules! refused {
             /// What refuses.
             pub(super) table THUNKS;
 
-            $(fn $name(machine, _arguments: usize) -> NTSTATUS { refuse(machine, stringify!($name)) })*
+            $(fn $name(machine, arguments: usize) -> NTSTATUS { refuse(machine, stringify!($name), arguments) })*
         }
     };
 }
@@ -28,8 +58,8 @@ shims! {
     /// `d3dkmthk.h` of the SDK 10.0.28000.
     pub(super) table LATER;
 
-    fn D3DKMTCreateHwQueueForUserModeSubmission(machine, _arguments: usize) -> NTSTATUS {
-        refuse(machine, "D3DKMTCreateHwQueueForUserModeSubmission")
+    fn D3DKMTCreateHwQueueForUserModeSubmission(machine, arguments: usize) -> NTSTATUS {
+        refuse(machine, "D3DKMTCreateHwQueueForUserModeSubmission", arguments)
     }
 }
 
@@ -85,4 +115,16 @@ refused! {
     D3DKMTVailConnect, D3DKMTVailDisconnect, D3DKMTVailPromoteCompositionSurface, D3DKMTWaitForSynchronizationObject,
     D3DKMTWaitForSynchronizationObject2, D3DKMTWaitForVerticalBlankEvent, D3DKMTWaitForVerticalBlankEvent2,
     D3DKMTWaitSyncFile,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_is_of_functions_that_are_left_out() {
+        for (name, _) in SEEN {
+            assert!(THUNKS.iter().any(|entry| entry.name == *name), "{name}");
+        }
+    }
 }
