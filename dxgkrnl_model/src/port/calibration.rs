@@ -11,7 +11,7 @@ use crate::port::counters::Calibration;
 use crate::port::ddi::{self, call_ddi};
 use crate::port::miniport::Miniport;
 use crate::port::place::Place;
-use crate::port::rules::start::{CLOCK_FORWARD, CLOCK_PAIR, CLOCK_STATUS};
+use crate::port::rules::start::{CLOCK_ANSWER, CLOCK_FORWARD, CLOCK_PAIR, CLOCK_STATUS};
 
 /// Asks every node of a started adapter.
 ///
@@ -53,7 +53,9 @@ fn ask(adapter: &Arc<Miniport>, node: u32, at: Place) -> Option<Calibration> {
     // Copies: the record is packed.
     let (gpu, cpu, frequency) = (arguments.GpuClockCounter, arguments.CpuClockCounter, arguments.GpuFrequency);
     let valid = status.is_success() && frequency != 0;
-    adapter.rules().check(&CLOCK_STATUS, valid, || format!("node {node}: {status:?}, {frequency} ticks per second"));
+    let has_logs = adapter.caps().is_some_and(|caps| caps.has_native_fences());
+    let rule = if has_logs { &CLOCK_STATUS } else { &CLOCK_ANSWER };
+    adapter.rules().check(rule, valid, || format!("node {node}: {status:?}, {frequency} ticks per second"));
     if !valid {
         return None;
     }

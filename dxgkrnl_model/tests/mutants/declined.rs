@@ -12,6 +12,12 @@ const DECLINED: &[[&str; 3]] = &[
          of a driver are its engines, and how long one may run, no page says: a software GPU alone has such threads.",
     ],
     [
+        "DxgkDdiResetHwEngine is not called while a suspension of the engine is outstanding",
+        "bug check 0x119/0xA000 (VIDSCH_RESET_HW_ENGINE_SUSPEND), which was seen and is not on the page of 0x119",
+        "Nothing says what a driver does to cause it. What a suspension owes is held by DXG-SUSPEND-ACK and by the reset \
+         of the engine that follows when it is overdue.",
+    ],
+    [
         "a root page table is that of a context, not of a process",
         "DDI page DxgkDdiSetRootPageTable; article tile-resources",
         "The function answers nothing. The model gives the companion context of a process a root of its own: a driver \

@@ -49,7 +49,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
             "version-agrees", "qai-overrun", "qai-status", "qai-required", "qai-expected", "qai-private", "segment-probe",
             "segment-stride",
             "node-metadata", "node-name",
-            "query-interface", "feature-support", "feature-input", "caps-flip", "caps-non-vga",
+            "query-interface", "feature-support", "feature-input", "caps-multi-engine", "caps-flip", "caps-non-vga",
             "caps-cross-adapter-served", "segment-paging-visible", "segment-budget",
             "segment-aperture", "caps-physical-flags", "caps-internal-range", "feature-os-caps", "context-output",
             "context-companion", "context-segment", "caps-preemption", "caps-patching", "caps-cancel",

@@ -160,7 +160,7 @@ fn entry() -> [Mutant; 5] {
 }
 
 /// A driver that advertises what this Windows did not enable, or asks for it.
-fn features() -> [Mutant; 8] {
+fn features() -> [Mutant; 9] {
     const INTERFACE: Option<&str> = Some("DXG-FEATURE-INTERFACE");
     [
         // The interface of a feature that is off, one before the question, one of a version that was not negotiated.
@@ -186,6 +186,11 @@ fn features() -> [Mutant; 8] {
             ..on("feature-hwsch", Stage::Start)
         },
         Mutant { options: |options| options.user_mode = false, ..on("feature-unused", Stage::Start) },
+        Mutant {
+            rule: Some("DXG-CLOCK-ANSWER"),
+            options: |options| (options.user_mode, options.native_fences) = (false, false),
+            ..on("clock-status", Stage::Start)
+        },
         Mutant {
             options: |options| (options.user_mode, options.native_fences) = (false, false),
             ..on("caps-optimized", Stage::Start)

@@ -115,6 +115,7 @@ fn a_refused_start_shows_the_recorded_code_and_event() {
     };
     for (mutant, status) in [
         ("caps-flip", STATUS_INVALID_PARAMETER),
+        ("caps-multi-engine", STATUS_INVALID_PARAMETER),
         ("init-slot-2-0", STATUS_INVALID_PARAMETER),
         ("init-slot-2-4", STATUS_REVISION_MISMATCH),
         ("caps-history", STATUS_DEVICE_CONFIGURATION_ERROR),
@@ -137,6 +138,14 @@ fn a_display_adapter_without_flips_is_refused() {
         assert_refused(Options { mutant: "caps-flip", ..options }, "DXG-CAPS-FLIP");
     }
     assert_starts(Options { mutant: "caps-flip", compute_only: true, ..Options::default() }, &[]);
+}
+
+/// Zeros in DXGKARG_CALIBRATEGPUCLOCK, of a driver of 2.1 that runs the desktop.
+#[test]
+fn a_driver_whose_clocks_have_no_frequency_starts() {
+    assert_starts(Options { mutant: "clock-status", ..of_2_1() }, &["DXG-CLOCK-ANSWER"]);
+    let ended = start(Options { mutant: "clock-status", ..Options::default() });
+    assert_eq!(ended.broken, ["DXG-CLOCK-STATUS"]);
 }
 
 /// 0xC0000182 from the adapter's start, with a HISTORYBUFFERPRECISION that is none.

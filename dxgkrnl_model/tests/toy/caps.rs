@@ -153,6 +153,11 @@ fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
     scheduling.set_NativeGpuFence(toy.options.native_fences && (native || toy.is("feature-native-fence")));
     scheduling.set_OptimizedNativeFenceSignaledInterrupt(toy.options.optimized || toy.is("caps-optimized"));
     scheduling.set_No64BitAtomics(toy.options.narrow || toy.is("caps-atomics"));
+    if toy.is("caps-multi-engine") {
+        scheduling.set_CancelCommandAware(false);
+        scheduling.set_MultiEngineAware(false);
+        scheduling.set_PreemptionAware(false);
+    }
     if toy.is("caps-cancel") {
         scheduling.set_CancelCommandAware(true);
         scheduling.set_MultiEngineAware(false);

@@ -101,6 +101,7 @@ static ENDS_START: &[&Rule] = &[
     // Seen by authors of drivers, of some under a switch of the personality's.
     &VERSION_AGREES,
     &INIT_SLOT_VERSION,
+    &rule::CAPS_MULTI_ENGINE,
     &rule::CAPS_FLIP,
     &rule::CAPS_HISTORY,
     &rule::CAPS_PAGING_NODE,

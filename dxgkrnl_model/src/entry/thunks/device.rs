@@ -145,7 +145,8 @@ thunks! {
             true => personality.hw_contexts == HwContexts::CreateContext,
             false => !node.is_hardware_scheduled() || personality.packet_contexts_anywhere,
         };
-        if !takes {
+        // Chosen: a driver without virtual addresses has contexts by D3DKMTCreateContext alone, which the model lacks.
+        if !takes || !(caps.is_gpu_mmu() || caps.is_io_mmu()) {
             return Err(ntstatus::STATUS_NOT_SUPPORTED);
         }
         let address = record.pPrivateDriverData.expose_provenance();

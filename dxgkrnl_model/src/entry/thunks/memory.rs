@@ -53,9 +53,9 @@ pub(super) fn protection(raw: &D3DDDIGPUVIRTUALADDRESS_PROTECTION_TYPE) -> Resul
     Ok(Protection { write: raw.Write(), execute: raw.Execute(), zero: raw.Zero(), no_access: raw.NoAccess() })
 }
 
-/// Chosen: where the GPU uses the CPU's addresses, there are no others to map or reserve.
+/// Chosen: where the GPU uses the CPU's addresses, or physical ones, there are no others to map or reserve.
 pub(super) fn has_gpu_addresses(adapter: &Miniport) -> Result<(), NTSTATUS> {
-    if adapter.known_caps().is_io_mmu() { Err(ntstatus::STATUS_NOT_SUPPORTED) } else { Ok(()) }
+    if adapter.known_caps().is_gpu_mmu() { Ok(()) } else { Err(ntstatus::STATUS_NOT_SUPPORTED) }
 }
 
 thunks! {

@@ -58,6 +58,14 @@ rules! {
         bugcheck: none,
         fix: "set the lower tiers as well",
     }
+    /// Scheduling of several engines.
+    CAPS_MULTI_ENGINE = "DXG-CAPS-MULTI-ENGINE" {
+        title: "from WDDM 2.0 on, DXGK_VIDSCHCAPS.MultiEngineAware is set",
+        source: "DDI page DXGK_VIDSCHCAPS; that the start is refused with STATUS_INVALID_PARAMETER was seen by the author \
+            of one driver, and no driver that starts is known to have it clear",
+        bugcheck: none,
+        fix: "set MultiEngineAware, and fill NodeOrdinal and EngineOrdinal as an adapter of several nodes does",
+    }
     /// Flip capabilities of an adapter that never flips.
     CAPS_FLIP = "DXG-CAPS-FLIP" {
         title: "from WDDM 2.0 on, DXGK_FLIPCAPS.FlipOnVSyncMmIo is set, unless the adapter is compute-only",

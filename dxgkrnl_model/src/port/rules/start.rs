@@ -152,7 +152,7 @@ rules! {
     }
     /// Name of a node of type OTHER.
     NODE_NAME = "DXG-NODE-NAME" {
-        title: "a node of type OTHER has a terminated FriendlyName",
+        title: "the FriendlyName of each node is terminated, whatever its type is",
         source: "DDI page DXGK_NODEMETADATA",
         bugcheck: none,
         fix: "write a name of at most 31 characters",
@@ -243,9 +243,17 @@ rules! {
         bugcheck: none,
         fix: "ask IsFeatureEnabled and build the node flags from the answer",
     }
-    /// `DxgkDdiCalibrateGpuClock`.
+    /// `DxgkDdiCalibrateGpuClock`, where nothing of the GPU's has its time.
+    CLOCK_ANSWER = "DXG-CLOCK-ANSWER" {
+        title: "DxgkDdiCalibrateGpuClock succeeds and names a frequency on an adapter without native fences, too",
+        source: "DDI page DXGKDDI_CALIBRATEGPUCLOCK; one driver of 2.1 is known to run with a frequency of 0",
+        bugcheck: none,
+        severity: warning,
+        fix: "return the clock that the node's timestamps are taken from",
+    }
+    /// `DxgkDdiCalibrateGpuClock`, where fence logs have its times.
     CLOCK_STATUS = "DXG-CLOCK-STATUS" {
-        title: "DxgkDdiCalibrateGpuClock succeeds for every node and names a frequency",
+        title: "DxgkDdiCalibrateGpuClock succeeds for every node and names a frequency, on an adapter with native fences",
         source: "DDI page DXGKDDI_CALIBRATEGPUCLOCK; article native-gpu-fence-objects, log buffer (timestamps are GPU time)",
         bugcheck: none,
         fix: "return the clock that the node's timestamps are taken from",
