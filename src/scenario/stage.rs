@@ -1,5 +1,6 @@
 //! A machine per case, and the audit at its end.
 
+use super::seen::Seen;
 use super::setup::Setup;
 use super::{Played, Raw, readings};
 use crate::client::Refused;
@@ -70,6 +71,8 @@ pub struct Stage {
     reached: Arc<Mutex<BTreeSet<&'static str>>>,
     /// The numbers that the case has noted.
     numbers: Arc<Mutex<BTreeMap<&'static str, u64>>>,
+    /// What machines were seen to do, where it is kept.
+    record: Option<Arc<Mutex<Vec<Seen>>>>,
 }
 
 /// The setting that makes an endless command buffer a hang, or none: without a case's own value its title says what is
@@ -93,6 +96,7 @@ impl Stage {
             recoveries: Arc::default(),
             reached: Arc::default(),
             numbers: Arc::default(),
+            record: None,
         }
     }
 
@@ -101,6 +105,19 @@ impl Stage {
     pub fn with_dumps(mut self, dumps: &Arc<OfCases>) -> Self {
         self.dumps = Some(dumps.clone());
         self
+    }
+
+    /// A stage that keeps what each of its machines was seen to do, one behind the other.
+    #[must_use]
+    pub fn with_record(mut self, record: &Arc<Mutex<Vec<Seen>>>) -> Self {
+        self.record = Some(record.clone());
+        self
+    }
+
+    fn keep(&self, seen: Option<Seen>) {
+        if let (Some(record), Some(seen)) = (&self.record, seen) {
+            record.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+        }
     }
 
     /// Where dumps of cases go, if they are kept.
@@ -288,8 +305,11 @@ impl Stage {
         let setup = self.set(setup);
         let scene = Scene::open(&self.form, &setup)?;
         let played = body(&scene);
+        let mut seen = self.record.as_ref().map(|_| Seen::of(&setup.personality, &scene));
         let adapters = scene.adapters.clone();
         let closed = scene.close(&setup, played, |world| self.note_reached(world));
+        seen.iter_mut().for_each(|seen| seen.end(&adapters));
+        self.keep(seen);
         let recoveries = adapters.iter().flat_map(|adapter| adapter.recoveries());
         self.recoveries.lock().unwrap_or_else(PoisonError::into_inner).extend(recoveries);
         closed
@@ -303,6 +323,7 @@ impl Stage {
         let setup = self.set(setup);
         let world = World::boot_with(&self.form, setup.personality.clone(), &setup.service)?;
         let started = world.adapter(setup.configuration());
+        self.keep(self.record.as_ref().filter(|_| started.is_err()).map(|_| Seen::refused(&setup.personality)));
         let why = match started {
             Ok(_) => Err(anyhow::anyhow!("the adapter started")),
             Err(error) => Ok(format!("{error:#}")),
@@ -340,6 +361,11 @@ impl Scene {
         let report = self.world.os.report();
         let resets = report.counts.resets;
         let calls = self.adapters.first().map(|adapter| adapter.ddi_journal()).unwrap_or_default();
+        let held = setup.personality.gates.callback.as_ref().and_then(|(name, gate)| {
+            let counts = self.adapters.iter().map(|adapter| adapter.callback_calls().get(name).copied().unwrap_or(0));
+            gate.why_held_nothing(name, counts.sum())
+        });
+        let played = played.and_then(|()| held.map_or(Ok(()), |why| Err(anyhow!(why))));
         drop(self.adapters);
         self.world.os.shut_down();
         let audited = audit(&self.world, setup);

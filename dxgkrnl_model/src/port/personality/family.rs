@@ -52,6 +52,13 @@ pub fn members_set(change: impl Fn(&mut Personality)) -> Vec<&'static str> {
     members
 }
 
+impl Reading {
+    /// Returns whether a Windows makes this choice.
+    pub fn is_made_by(&self, personality: &Personality) -> bool {
+        (self.holds)(personality)
+    }
+}
+
 impl fmt::Debug for Reading {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
