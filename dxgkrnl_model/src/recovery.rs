@@ -22,6 +22,7 @@
 //! | `hw_engine.rs` | hardware-scheduled nodes: the reset of an engine |
 //! | `adapter.rs` | the reset of the adapter |
 //! | `come_off.rs` | work that is to come off its engine outside the watch |
+//! | `pressure.rs` | what is evicted for want of memory while its process works |
 //! | `collect.rs` | debug information |
 //! | `idle.rs`, `sleep.rs` | engines that go to F1, the device in D3 |
 //! | `lost.rs` | memory that loses its content |
@@ -39,6 +40,7 @@ mod idle;
 mod journal;
 pub(crate) mod lost;
 pub(crate) mod packet;
+pub(crate) mod pressure;
 pub(crate) mod sleep;
 pub(crate) mod unheard;
 

@@ -23,6 +23,7 @@
 //! | MonitoredValue | `MonitoredValue::becomes`, `Client::peek`; what else the GPU reads: `GpuReader::read` |
 //! | fences between adapters | `AdapterClient`: a process on one of several; `Setup::adapters`, `Setup::without_native_fences_on_the_second` |
 //! | `D3DKMT*` functions, refusals, records of a case's own | `Raw`: `Raw::call`, `Raw::call_null`, `Raw::ok`, `Denied`; a second handle of the adapter by `Raw::again`; `Scene::raw` |
+//! | what the OS evicts while its owner works | `Os::evict_under_pressure`, in whose `meanwhile` others take the places |
 //! | memory and residency, without the user-mode driver | `Room`: a device and a paging queue; `Room::memory`, `Room::create`, `Room::map`, `Room::make_resident`, `Room::evict`, `Room::destroy` |
 //! | packet contexts | `Room::packet_context`, `Raw::submit_command`, `Room::context_with` |
 //! | an engine that hangs | `endless`; of packets `Hog`; `Setup::resets`, `Setup::quick_tdr` |
@@ -39,12 +40,13 @@
 //! | a race whose outcome differs | `Setup::resets_within`, `Setup::may_break`; random numbers by `Dice`, `Stage::seed` |
 //! | another Windows | `Setup::windows`, `Setup::without` a feature; a setting of the driver: `Setup::setting` |
 //! | a callback that fails, once or for a while | `CallbackFault::of`, `CallbackFault::each` in `Personality::faults` |
-//! | a callback that takes its time | `Gates::callback`, at which the driver's call waits until `Gate::let_through` |
+//! | a callback that takes its time | `Gates::callback`, at which the driver's call waits until `Gate::let_through`; calls above PASSIVE_LEVEL wait for nothing: `Gate::passed_above` |
 //! | a moment of a submission or a recovery | the other `Gates`; `Stuck` holds a thread of the driver's that maps pages |
 //! | handles that name nothing, amid others | `FaultPlan::stray_handles`, `FaultPlan::stray_fences`, `FaultPlan::stray_contexts` |
 //! | calls that come late | `Os::monitor_late`, `Os::queue_late_dpc`, `Os::probe_foreign_interrupt`, `Gates::submit` |
 //! | power, removal, suspension, disconnections | `Os::put_to_sleep`, `Os::remove_by_surprise`, `Os::suspend`, `Os::disconnect_doorbells`, `Os::hold_interrupts` |
 //! | a driver that is wrong | `Setup::with_driver`, with a function in front of the driver's own by `decorate!` and `own!` |
+//! | what differs between two machines | `Stage::with_record` keeps what was `Seen` of each: calls, orders, answers |
 //! | what a case returns | `same`, `refused`; a number in the result: `Stage::note`; not played, and why: `skip` |
 //!
 //! # Files
@@ -62,6 +64,7 @@
 //! | `groups.rs` | what each group is about |
 //! | `forms.rs` | cases of the render-only form alone, and why |
 //! | `rungs.rs` | the lowest rung of each case, and why |
+//! | `seen.rs` | what a machine was seen to do, to compare two |
 //! | `readings.rs` | under which readings of the documents a case cannot be played |
 //! | one file per group | the cases |
 
@@ -84,6 +87,7 @@ mod readings;
 mod rp;
 mod run;
 mod rungs;
+mod seen;
 mod setup;
 mod shared;
 mod st;
@@ -111,6 +115,7 @@ pub use pt::storm::{Deaths, play as deaths};
 pub use raw::{Attributes, Denied, NativeFence, Raw, Thunk, duplicate, duplicate_number};
 pub use run::{AT_ONCE, LIMIT, Outcome, Status, list, run, run_at_once, select, select_of};
 pub use rungs::lowest;
+pub use seen::Seen;
 pub use setup::Setup;
 pub use shared::{
     ExecutionCount, GpuReader, begin_wait, native_fence_log_packet, native_fence_log_records, native_fence_logs,

@@ -14,6 +14,7 @@ mod again;
 mod ends;
 mod engines;
 mod memory;
+mod pressure;
 mod refused;
 mod rings;
 
@@ -39,8 +40,9 @@ pub(super) const CASES: &[Scenario] =
                 + memory::CASES.len()
                 + again::CASES.len()
                 + refused::CASES.len()
+                + pressure::CASES.len()
         },
-    >(&[OWN, rings::CASES, engines::CASES, memory::CASES, again::CASES, refused::CASES]);
+    >(&[OWN, rings::CASES, engines::CASES, memory::CASES, again::CASES, refused::CASES, pressure::CASES]);
 
 const OWN: &[Scenario] = &[
     Scenario {

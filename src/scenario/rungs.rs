@@ -50,7 +50,7 @@ const NEEDS: &[Need] = &[
         "TA-20", "TA-21", "TA-22", "TA-23", "TA-24",
     ]),
     (0, "it takes the power from the device, which every rung has", &["RP-10"]),
-    (0, "it is about paging, or the stop, which every rung has", &["RP-12", "RP-13", "RP-15", "PT-41", "PT-42"]),
+    (0, "it is about paging, or the stop, which every rung has", &["RP-12", "RP-13", "RP-15", "RP-22", "PT-41", "PT-42"]),
     (2, "it maps native fences", &["RP-14"]),
     (3, "it is about rings, doorbells and engines that look for them", &[
         "RP-01", "RP-02", "RP-04", "RP-07", "RP-08", "RP-17", "RP-18", "PT-43", "PT-10",

@@ -1,5 +1,6 @@
 //! A machine per case, and the audit at its end.
 
+use super::seen::Seen;
 use super::setup::Setup;
 use super::{Played, Raw, readings};
 use crate::client::Refused;
@@ -8,6 +9,7 @@ use crate::setting::{Assignment, class, is_of_service, registry_value};
 use crate::world::{Form, User, World};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use dxgkrnl_model::adapter::{Adapter, DdiCall, Recovery};
+use dxgkrnl_model::personality::family::Reading;
 use dxgkrnl_model::personality::{Departure, Windows};
 use dxgkrnl_model::thunks::Thunks;
 use nt_model::registry::RegistryValue;
@@ -70,6 +72,10 @@ pub struct Stage {
     reached: Arc<Mutex<BTreeSet<&'static str>>>,
     /// The numbers that the case has noted.
     numbers: Arc<Mutex<BTreeMap<&'static str, u64>>>,
+    /// A choice of Windows that every machine makes, or none does, whatever the cases set.
+    forced: Option<(&'static Reading, bool)>,
+    /// What machines were seen to do, where it is kept.
+    record: Option<Arc<Mutex<Vec<Seen>>>>,
 }
 
 /// The setting that makes an endless command buffer a hang, or none: without a case's own value its title says what is
@@ -93,6 +99,8 @@ impl Stage {
             recoveries: Arc::default(),
             reached: Arc::default(),
             numbers: Arc::default(),
+            forced: None,
+            record: None,
         }
     }
 
@@ -101,6 +109,27 @@ impl Stage {
     pub fn with_dumps(mut self, dumps: &Arc<OfCases>) -> Self {
         self.dumps = Some(dumps.clone());
         self
+    }
+
+    /// A stage that keeps what each of its machines was seen to do, one behind the other.
+    #[must_use]
+    pub fn with_record(mut self, record: &Arc<Mutex<Vec<Seen>>>) -> Self {
+        self.record = Some(record.clone());
+        self
+    }
+
+    /// A stage on which every machine makes the choice of a reading, or the default's, whatever the cases set: a case
+    /// that is about the choice may fail.
+    #[must_use]
+    pub fn forced(mut self, reading: &'static Reading, is_made: bool) -> Self {
+        self.forced = Some((reading, is_made));
+        self
+    }
+
+    fn keep(&self, seen: Option<Seen>) {
+        if let (Some(record), Some(seen)) = (&self.record, seen) {
+            record.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
+        }
     }
 
     /// Where dumps of cases go, if they are kept.
@@ -235,6 +264,9 @@ impl Stage {
         if setup.adapter.registry.keys().any(|name| name.starts_with("Fault")) {
             setup.personality.test_signing = tests;
         }
+        if let Some((reading, is_made)) = self.forced {
+            reading.choose(&mut setup.personality, is_made);
+        }
         setup.personality.faults.departure = self.departure;
         for (name, value) in self.settings.iter().filter(|(name, _)| is_of_service(name)) {
             // A case that is about such a value keeps its own.
@@ -288,8 +320,11 @@ impl Stage {
         let setup = self.set(setup);
         let scene = Scene::open(&self.form, &setup)?;
         let played = body(&scene);
+        let mut seen = self.record.as_ref().map(|_| Seen::of(&setup.personality, &scene));
         let adapters = scene.adapters.clone();
         let closed = scene.close(&setup, played, |world| self.note_reached(world));
+        seen.iter_mut().for_each(|seen| seen.end(&adapters));
+        self.keep(seen);
         let recoveries = adapters.iter().flat_map(|adapter| adapter.recoveries());
         self.recoveries.lock().unwrap_or_else(PoisonError::into_inner).extend(recoveries);
         closed
@@ -303,6 +338,7 @@ impl Stage {
         let setup = self.set(setup);
         let world = World::boot_with(&self.form, setup.personality.clone(), &setup.service)?;
         let started = world.adapter(setup.configuration());
+        self.keep(started.as_ref().err().map(|error| Seen::refused(&setup.personality, &error.to_string())));
         let why = match started {
             Ok(_) => Err(anyhow::anyhow!("the adapter started")),
             Err(error) => Ok(format!("{error:#}")),
@@ -340,6 +376,11 @@ impl Scene {
         let report = self.world.os.report();
         let resets = report.counts.resets;
         let calls = self.adapters.first().map(|adapter| adapter.ddi_journal()).unwrap_or_default();
+        let held = setup.personality.gates.callback.as_ref().and_then(|(name, gate)| {
+            let counts = self.adapters.iter().map(|adapter| adapter.callback_calls().get(name).copied().unwrap_or(0));
+            gate.why_held_nothing(name, counts.sum())
+        });
+        let played = played.and_then(|()| held.map_or(Ok(()), |why| Err(anyhow!(why))));
         drop(self.adapters);
         self.world.os.shut_down();
         let audited = audit(&self.world, setup);
@@ -466,7 +507,8 @@ fn until(what: &str, mut ready: impl FnMut() -> Result<bool>, pause: impl Fn()) 
 fn is_telling(call: &DdiCall) -> bool {
     let flags =
         DXGK_SUBMITCOMMANDFLAGS { Value: call.get("Flags").and_then(|flags| flags.try_into().ok()).unwrap_or(0) };
-    let pages = call.name.starts_with("DxgkDdiSubmitCommand") && flags.Paging();
+    let pages =
+        call.name.starts_with("DxgkDdiSubmitCommand") && flags.Paging() || call.name == "DxgkDdiBuildPagingBuffer";
     !pages && !call.members().is_empty() && !call.name.starts_with("DxgkDdiDestroy")
 }
 

@@ -2,6 +2,7 @@
 //! any driver, linked in or an image. The table says which case notices each; rows with `image` are also played on the
 //! images that ship, so that rules judge a `.sys` that breaks them.
 
+mod callbacks;
 mod doorbells;
 mod fences;
 mod notices;
@@ -78,6 +79,15 @@ pub const TABLE: &[Broken] = &[
     row("CompletesSilently", doorbells::completes_silently, &["DB-46"]),
     row("KeepsWhatWasWritten", doorbells::page_kept, &["DB-40"]),
     image("SaysOnePage", doorbells::says_one_page, &["DB-69"]),
+    // Callbacks that take their time, or fail; DPCs that come late; evictions.
+    row("TakesWithoutAsking", doorbells::reused_early, &["DB-85"]),
+    row("AsksBehindRefused", callbacks::asks_behind, &["DB-86"]),
+    image("BelievesRefusals", callbacks::believes_refusals, &["DB-86"]),
+    row("AsksOnce", callbacks::asks_once, &["DB-86"]),
+    image("TellsInLateDpcs", callbacks::tells_in_late_dpcs, &["DD-23"]),
+    row("LosesWorkToLateDpcs", callbacks::loses_work_to_late_dpcs, &["DD-23"]),
+    image("ForgetsEvicted", callbacks::forgets_evicted, &["RP-22"]),
+    row("KeepsTranslations", callbacks::keeps_translations, &["RP-22"]),
     // Scheduling, resets.
     image("WrongSuspendFence", notices::wrong_suspend_fence, &["DB-34"]),
     image("ResetWithoutInvalidate", notices::reset_without_invalidate, &["a hang and its recovery"]),

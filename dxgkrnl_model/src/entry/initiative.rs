@@ -162,6 +162,29 @@ impl Os {
         queues.iter().flat_map(|queue| queue.doorbells()).filter(|doorbell| doorbell.is_connected()).count()
     }
 
+    /// Evicts what a process has made resident on an adapter, as when memory is short: allocations in segments with
+    /// their content, and those in system memory. Runs `meanwhile`, in which other processes may take the places, and
+    /// brings everything back. The process's hardware contexts are suspended for it, and no packet of any process runs;
+    /// its rings stay with their doorbells. The process may submit and ring meanwhile, on other threads or in
+    /// `meanwhile`: that runs behind it.
+    ///
+    /// Returns the bytes of each allocation that went.
+    ///
+    /// Source: articles residency-overview; user-mode-work-submission, hardware context suspension.
+    pub fn evict_under_pressure(
+        &self,
+        adapter: &Arc<Adapter>,
+        process: &Process,
+        meanwhile: impl FnOnce(),
+    ) -> Vec<u64> {
+        if !adapter.is_started() {
+            meanwhile();
+            return Vec::new();
+        }
+        let _inside = self.kernel().enter();
+        crate::recovery::pressure::evict(adapter, process.nt().id(), meanwhile)
+    }
+
     /// Takes the power from an adapter's device, for D3 or for hibernation: hardware contexts are suspended, packets
     /// preempted, doorbells disconnected, and what lies in memory that loses its content is moved out. The device
     /// [wakes](Self::wake_up), too, when a process that has the adapter open calls a thunk that is no wait, or ends. No

@@ -231,7 +231,9 @@ pub(crate) fn enter(machine: &Machine, name: &'static str, body: impl FnOnce(&Ca
         process.wake_devices();
     }
     let call = Call { shared, process, admitted, used: RefCell::default(), made: RefCell::default() };
-    body(&call).inspect_err(|_| call.undo()).unwrap_or_else(|status| status)
+    let status = body(&call).inspect_err(|_| call.undo()).unwrap_or_else(|status| status);
+    call.shared.counters.answered(name, status);
+    status
 }
 
 /// Every table, implementations first.

@@ -54,9 +54,11 @@ pub(crate) fn callback_of<R, const N: usize>(
     });
     if let Some((name, gate)) = &adapter.personality().gates.callback
         && *name == routine.name
-        && adapter.kernel().irql() == 0
     {
-        gate.pass(adapter.kernel());
+        match adapter.kernel().irql() {
+            0 => gate.pass(adapter.kernel()),
+            level => gate.pass_above(level),
+        }
     }
     if let Some(status) = adapter.injected_failure(routine.name) {
         return Err(status);

@@ -8,6 +8,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use wddm_abi::NTSTATUS;
+
 use crate::port::shared::Shared;
 use crate::port::sync::{Lock, Rank};
 pub use log::{Calibration, LogLoss, LogRecord, TimedLoss, TimedRecord};
@@ -52,6 +54,8 @@ pub struct Counts {
     pub completion_releases: u64,
     /// Thunk calls by name.
     pub thunks: BTreeMap<&'static str, u64>,
+    /// What thunks have answered, by name and status, and how often.
+    pub answers: BTreeMap<(&'static str, NTSTATUS), u64>,
     /// Thunk calls that were refused because the model does not implement them.
     pub unimplemented: BTreeMap<&'static str, u64>,
     /// Thunk calls inside hot windows: what a hot path must not do.
@@ -62,6 +66,7 @@ pub struct Counts {
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     thunks: BTreeMap<&'static str, u64>,
+    answers: BTreeMap<(&'static str, NTSTATUS), u64>,
     unimplemented: BTreeMap<&'static str, u64>,
     hot: BTreeMap<&'static str, u64>,
     pub(crate) log: Vec<LogRecord>,
@@ -165,6 +170,11 @@ impl Counters {
         }
     }
 
+    /// A thunk has come to its end.
+    pub(crate) fn answered(&self, name: &'static str, status: NTSTATUS) {
+        *self.tables.lock().answers.entry((name, status)).or_default() += 1;
+    }
+
     pub(crate) fn unimplemented(&self, name: &'static str) {
         *self.tables.lock().unimplemented.entry(name).or_default() += 1;
     }
@@ -225,6 +235,7 @@ impl Counters {
             completion_scans: self.completion_scans.load(Ordering::Relaxed),
             completion_releases: self.completion_releases.load(Ordering::Relaxed),
             thunks: tables.thunks.clone(),
+            answers: tables.answers.clone(),
             unimplemented: tables.unimplemented.clone(),
             hot_thunks: tables.hot.clone(),
         }

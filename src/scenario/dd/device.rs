@@ -54,21 +54,23 @@ pub(super) fn late_dpc(stage: &Stage) -> Played {
         let client = Client::open(scene, "client")?;
         let (queue, page) = (client.queue(0)?, client.page()?);
         for round in 1..=20 {
-            queue.run(|list| list.store(page.at(0), round))?;
+            let done = queue.run(|list| list.store(page.at(0), round))?;
+            // A wait of the CPU: its end is told of by a DPC, whatever came late before.
+            queue.wait(done, PATIENCE).with_context(|| format!("round {round}"))?;
             page.until(scene, "work", 0, round)?;
             until_idle(scene, &queue)?;
             let told = quiet(scene)?;
             let before = scene.calls("DxgkDdiDpcRoutine");
             // Half of them among others': work is under way, whose end is told all the same.
-            if round % 2 == 0 {
-                queue.run(|list| list.store(page.at(1), round))?;
-            }
+            let beside = (round % 2 == 0).then(|| queue.run(|list| list.store(page.at(1), round))).transpose()?;
             scene.world.os.queue_late_dpc(scene.adapter());
             scene.until("the late DPC", || Ok(scene.calls("DxgkDdiDpcRoutine") > before))?;
-            if round % 2 == 0 {
+            if let Some(beside) = beside {
+                queue.wait(beside, PATIENCE).with_context(|| format!("beside the DPC of round {round}"))?;
                 page.until(scene, "work beside it", 1, round)?;
             } else {
-                same("notifications by a DPC alone", scene.callbacks("DxgkCbNotifyInterrupt"), told)?;
+                // The routine has only been entered by then, and may tell something until it returns.
+                same("notifications by a DPC alone", quiet(scene)?, told)?;
             }
         }
         Ok(())

@@ -42,6 +42,8 @@ pub(crate) enum Keeper {
     Sleep = 2,
     /// Its process gets another root page table.
     Root = 4,
+    /// What its process has made resident is evicted.
+    Memory = 8,
 }
 
 /// How a suspension began.

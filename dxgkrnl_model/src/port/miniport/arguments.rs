@@ -4,16 +4,20 @@
 use std::fmt;
 
 use wddm_abi::{
-    DEVICE_POWER_STATE, DXGKARG_CANCELCOMMAND, DXGKARG_CONNECTDOORBELL, DXGKARG_CREATEDOORBELL,
-    DXGKARG_DESTROYDOORBELL, DXGKARG_DISCONNECTDOORBELL, DXGKARG_NOTIFYWORKSUBMISSION, DXGKARG_PREEMPTCOMMAND,
-    DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS, DXGKARG_RESETENGINE, DXGKARG_RESETHWENGINE,
-    DXGKARG_RESUMECONTEXT, DXGKARG_RESUMEHWENGINE, DXGKARG_SETROOTPAGETABLE, DXGKARG_SIGNALMONITOREDFENCE,
-    DXGKARG_SUBMITCOMMAND, DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUBMITCOMMANDVIRTUAL, DXGKARG_SUSPENDCONTEXT,
+    DEVICE_POWER_STATE, DXGK_BUILDPAGINGBUFFER_OPERATION, DXGKARG_BUILDPAGINGBUFFER, DXGKARG_CANCELCOMMAND,
+    DXGKARG_CONNECTDOORBELL, DXGKARG_CREATECONTEXT, DXGKARG_CREATEDOORBELL, DXGKARG_CREATEHWCONTEXT,
+    DXGKARG_CREATEHWQUEUE, DXGKARG_CREATEPROCESS, DXGKARG_DESTROYDOORBELL, DXGKARG_DISCONNECTDOORBELL,
+    DXGKARG_NOTIFYWORKSUBMISSION, DXGKARG_PREEMPTCOMMAND, DXGKARG_QUERYDEPENDENTENGINEGROUP, DXGKARG_QUERYENGINESTATUS,
+    DXGKARG_RESETENGINE, DXGKARG_RESETHWENGINE, DXGKARG_RESUMECONTEXT, DXGKARG_RESUMEHWENGINE,
+    DXGKARG_SETNATIVEFENCELOGBUFFER, DXGKARG_SETROOTPAGETABLE, DXGKARG_SIGNALMONITOREDFENCE, DXGKARG_SUBMITCOMMAND,
+    DXGKARG_SUBMITCOMMANDTOHWQUEUE, DXGKARG_SUBMITCOMMANDVIRTUAL, DXGKARG_SUSPENDCONTEXT,
     DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES, HANDLE, POWER_ACTION, Plain,
 };
 
-/// How many members of a record are kept at most.
-const MOST: usize = 6;
+/// How many members are kept at most: six of a record, and handles that are passed beside it.
+const MOST: usize = 8;
+/// How many of a record.
+const OF_RECORD: usize = 6;
 
 /// A call of a DDI: its name, and what is kept of its arguments.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -118,7 +122,7 @@ impl Word for i32 {
     }
 }
 
-impl Word for HANDLE {
+impl<T> Word for *mut T {
     fn word(self) -> u64 {
         self.addr() as u64
     }
@@ -133,6 +137,7 @@ macro_rules! records {
     ($($record:ident { $($member:ident $(.$part:tt)?),* })*) => {
         $(impl Record for $record {
             fn kept(&self) -> Arguments {
+                const { assert!([$(stringify!($member)),*].len() <= OF_RECORD, "there is room for the members") };
                 Arguments::of(&[$((stringify!($member), Word::word(self.$member$(.$part)?))),*])
             }
         })*
@@ -152,6 +157,10 @@ records! {
     DXGKARG_SUSPENDCONTEXT { hContext, contextSuspendFence }
     DXGKARG_RESUMECONTEXT { hContext }
     DXGKARG_SETROOTPAGETABLE { hContext, NumEntries }
+    DXGKARG_SETNATIVEFENCELOGBUFFER { hHwQueue, NumberOfEntries, LogBufferGpuVa, Flags.Value }
+    DXGKARG_CREATEPROCESS { hDxgkProcess, Flags.Value }
+    DXGKARG_CREATECONTEXT { hContext, NodeOrdinal, EngineAffinity, Flags.Value }
+    DXGKARG_CREATEHWCONTEXT { hHwContext, NodeOrdinal, EngineAffinity, Flags.Value }
     DXGKARG_NOTIFYWORKSUBMISSION { hHwQueue, Flags.Value }
     DXGKARG_CREATEDOORBELL { hHwQueue, hDoorbell, hRingBuffer, hRingBufferControl, Flags.Value }
     DXGKARG_CONNECTDOORBELL { hDoorbell, Flags.Value }
@@ -170,6 +179,49 @@ impl Record for DXGKARG_SUBMITCOMMAND {
             ("DmaBufferSize", self.DmaBufferSize.word()),
             ("Flags", self.Flags.Value.word()),
         ])
+    }
+}
+
+/// `hHwQueueProgressFence` is all eight bytes of its place: what is named there is a choice of Windows.
+impl Record for DXGKARG_CREATEHWQUEUE {
+    fn kept(&self) -> Arguments {
+        let fence = self.as_bytes().as_chunks::<8>().0.get(3).copied().map(u64::from_le_bytes);
+        Arguments::of(&[
+            ("hHwQueue", self.hHwQueue.word()),
+            ("Flags", self.Flags.Value.word()),
+            ("hHwQueueProgressFence", fence.unwrap_or(0)),
+            ("HwQueueProgressFenceGPUVirtualAddress", self.HwQueueProgressFenceGPUVirtualAddress),
+        ])
+    }
+}
+
+/// The operation, and of a flush and an update of page tables, where.
+impl Record for DXGKARG_BUILDPAGINGBUFFER {
+    fn kept(&self) -> Arguments {
+        let mut kept = Arguments::of(&[("Operation", self.Operation.0.word())]);
+        match self.Operation {
+            DXGK_BUILDPAGINGBUFFER_OPERATION::DXGK_OPERATION_FLUSH_TLB => {
+                let flush = self.FlushTlb();
+                kept.push(("hProcess", flush.hProcess.word()));
+                kept.push(("StartVirtualAddress", flush.StartVirtualAddress));
+                kept.push(("EndVirtualAddress", flush.EndVirtualAddress));
+            }
+            DXGK_BUILDPAGINGBUFFER_OPERATION::DXGK_OPERATION_UPDATE_PAGE_TABLE => {
+                let update = self.UpdatePageTable();
+                kept.push(("PageTableLevel", update.PageTableLevel.word()));
+                kept.push(("hAllocation", update.hAllocation.word()));
+                kept.push(("StartIndex", update.StartIndex.word()));
+                kept.push(("NumPageTableEntries", update.NumPageTableEntries.word()));
+            }
+            DXGK_BUILDPAGINGBUFFER_OPERATION::DXGK_OPERATION_VIRTUAL_TRANSFER => {
+                let transfer = self.TransferVirtual();
+                kept.push(("hAllocation", transfer.hAllocation.word()));
+                kept.push(("TransferSizeInBytes", transfer.TransferSizeInBytes));
+                kept.push(("TransferDirection", transfer.TransferDirection.0.word()));
+            }
+            _ => {}
+        }
+        kept
     }
 }
 
@@ -262,6 +314,63 @@ mod tests {
             "DxgkDdiPreemptCommand(PreemptionFenceId 0x125, NodeOrdinal 0x2, EngineOrdinal 0x0, Flags 0x0)"
         );
         assert_eq!((call.get("NodeOrdinal"), call.get("handle"), call.get("hContext")), (Some(2), None, None));
+    }
+
+    /// The context of the adapter, which the driver is passed first, costs no member of the record its place.
+    #[test]
+    fn all_members_have_room_beside_the_drivers_own_context() {
+        let mut record = DXGKARG_SUBMITCOMMANDVIRTUAL::zeroed();
+        (record.hContext, record.SubmissionFenceId) = (core::ptr::without_provenance_mut(0x55), 3);
+        (record.NodeOrdinal, record.DmaBufferSize, record.Flags.Value) = (1, 0x40, 0x8);
+        let context: HANDLE = core::ptr::without_provenance_mut(0x77);
+        let mut all = Argument(context).kept();
+        all.add(&Argument(&raw const record).kept());
+        let call = DdiCall { name: "DxgkDdiSubmitCommandVirtual", arguments: all.without(0x77) };
+        let members = [
+            ("hContext", 0x55),
+            ("SubmissionFenceId", 3),
+            ("NodeOrdinal", 1),
+            ("EngineOrdinal", 0),
+            ("DmaBufferSize", 0x40),
+            ("Flags", 0x8),
+        ];
+        assert_eq!(call.members(), members);
+        // The handle of another is no context of the adapter's.
+        assert_eq!(all.without(0x78).members()[0], ("handle", 0x77));
+        assert_eq!(all.without(0x78).members().len(), 7);
+    }
+
+    #[test]
+    fn records_that_are_not_there_are_not_read() {
+        let none: *const DXGKARG_PREEMPTCOMMAND = core::ptr::null();
+        assert_eq!(Argument(none).kept().members(), []);
+        let mut record = DXGKARG_UPDATECURRENTVALUESFROMCPU::zeroed();
+        record.NumFences = 2;
+        assert_eq!(record.kept().members(), [("NumFences", 2), ("Flags", 0)]);
+    }
+
+    #[test]
+    fn of_paging_the_operation_is_kept_and_where_it_is() {
+        let mut record = DXGKARG_BUILDPAGINGBUFFER::zeroed();
+        record.Operation = DXGK_BUILDPAGINGBUFFER_OPERATION::DXGK_OPERATION_FLUSH_TLB;
+        let flush = record.FlushTlb_mut();
+        (flush.StartVirtualAddress, flush.EndVirtualAddress) = (0x1000, 0x3000);
+        let kept = record.kept();
+        let members =
+            [("Operation", 12), ("hProcess", 0), ("StartVirtualAddress", 0x1000), ("EndVirtualAddress", 0x3000)];
+        assert_eq!(kept.members(), members);
+        record.Operation = DXGK_BUILDPAGINGBUFFER_OPERATION::DXGK_OPERATION_VIRTUAL_TRANSFER;
+        let transfer = record.TransferVirtual_mut();
+        (transfer.hAllocation, transfer.TransferSizeInBytes) = (core::ptr::without_provenance_mut(0x66), 0x2000);
+        assert_eq!(record.kept().members()[1..3], [("hAllocation", 0x66), ("TransferSizeInBytes", 0x2000)]);
+    }
+
+    #[test]
+    fn a_queues_progress_fence_is_all_of_its_place() {
+        let mut record = DXGKARG_CREATEHWQUEUE::zeroed();
+        record.hHwQueueProgressFence = 0x4000_0040;
+        let call = DdiCall { name: "DxgkDdiCreateHwQueue", arguments: record.kept() };
+        assert_eq!(call.get("hHwQueueProgressFence"), Some(0x4000_0040));
     }
 
     #[test]

@@ -26,6 +26,10 @@ struct Inner {
     lets: AtomicU64,
     /// The model passes, and is not counted.
     is_open: AtomicBool,
+    /// How often a driver has come at a level at which nothing may wait.
+    above: AtomicU64,
+    /// The level at which it came last.
+    level: AtomicU64,
 }
 
 impl Gate {
@@ -38,6 +42,35 @@ impl Gate {
     /// How often the model has come to the gate.
     pub fn came(&self) -> u64 {
         self.inner.came.load(Ordering::Acquire)
+    }
+
+    /// How often the driver has called a callback that is to be held ([`Gates::callback`]) above PASSIVE_LEVEL, where
+    /// nothing may wait: such calls are not held.
+    pub fn passed_above(&self) -> u64 {
+        self.inner.above.load(Ordering::Acquire)
+    }
+
+    /// Why the gate, at which `callback` was to be held, held none of its `calls`; `None`: it did, or was open.
+    pub fn why_held_nothing(&self, callback: &str, calls: u64) -> Option<String> {
+        let (above, level) = (self.passed_above(), self.inner.level.load(Ordering::Acquire));
+        if self.came() != 0 {
+            return None;
+        }
+        if above != 0 {
+            return Some(format!(
+                "{callback} was to be held: it came {above} times, last at IRQL {level}, and nothing may wait above \
+                 PASSIVE_LEVEL"
+            ));
+        }
+        (calls == 0).then(|| format!("{callback} was to be held, and no driver has called it"))
+    }
+
+    /// A driver comes at `level`, at which nothing may wait.
+    pub(crate) fn pass_above(&self, level: u8) {
+        if !self.inner.is_open.load(Ordering::Acquire) {
+            self.inner.level.store(level.into(), Ordering::Release);
+            self.inner.above.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     /// Lets the model through once: now, or when it comes.
@@ -91,6 +124,6 @@ pub struct Gates {
     /// Between `DxgkDdiResetFromTimeout` and `DxgkDdiRestartFromTimeout`.
     pub restart: Option<Gate>,
     /// In calls of this callback that the driver makes at PASSIVE_LEVEL, before Dxgkrnl does anything: by its name in
-    /// `DXGKRNL_INTERFACE`.
+    /// `DXGKRNL_INTERFACE`. Calls above PASSIVE_LEVEL go on at once and are counted ([`Gate::passed_above`]).
     pub callback: Option<(&'static str, Gate)>,
 }

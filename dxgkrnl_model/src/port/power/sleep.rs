@@ -1,7 +1,7 @@
 //! The device without power: D3 while the system works or stands by, and hibernation.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use nt_model::Machine;
 
@@ -19,6 +19,8 @@ pub(crate) struct Sleep {
     asleep: Lock<Option<Wake>>,
     /// No work runs, and the model looks for no timeouts.
     rests: AtomicBool,
+    /// How many threads have work rest for something else than sleep.
+    rested: AtomicU32,
     /// Shared by the watch for timeouts, which suspends and resumes contexts, too.
     watching: Gate,
 }
@@ -35,6 +37,7 @@ impl Sleep {
             gate: Gate::new(),
             asleep: Lock::new(Rank::Leaf, None),
             rests: AtomicBool::new(false),
+            rested: AtomicU32::new(0),
             watching: Gate::new(),
         }
     }
@@ -43,9 +46,21 @@ impl Sleep {
         self.asleep.lock().is_some()
     }
 
-    /// Returns whether no work is to run: the device goes to sleep, sleeps, or wakes up. Paging may.
+    /// Returns whether no work is to run: the device goes to sleep, sleeps, or wakes up, or [rests](Self::rest). Paging
+    /// may.
     pub(crate) fn rests(&self) -> bool {
-        self.rests.load(Ordering::Acquire)
+        self.rests.load(Ordering::Acquire) || self.rested.load(Ordering::Acquire) != 0
+    }
+
+    /// Hands in no packets and looks for no timeouts while `f` runs, though the device has its power.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn rest(&self, adapter: &Arc<Miniport>, f: impl FnOnce()) {
+        self.rested.fetch_add(1, Ordering::AcqRel);
+        drop(self.watching.exclusive(adapter.kernel()));
+        f();
+        self.rested.fetch_sub(1, Ordering::AcqRel);
+        Worker::of(adapter).kick(adapter);
     }
 
     /// Forgets everything: the adapter stops.
