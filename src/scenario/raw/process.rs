@@ -8,7 +8,7 @@ pub const THIS_PROCESS: HANDLE = std::ptr::without_provenance_mut(usize::MAX);
 
 impl Raw {
     /// Sets the scheduling priority of a process, by this process's NT handle.
-    pub fn set_class(&self, process: HANDLE, class: i32) -> NTSTATUS {
+    pub(in crate::scenario) fn set_class(&self, process: HANDLE, class: i32) -> NTSTATUS {
         let _inside = self.process.enter();
         let set = self.thunks.D3DKMTSetProcessSchedulingPriorityClass;
         // SAFETY: the function takes any handle and any number.
@@ -19,14 +19,14 @@ impl Raw {
     ///
     /// # Errors
     /// The function's status.
-    pub fn class(&self, process: HANDLE) -> Result<i32, Denied> {
+    pub(in crate::scenario) fn class(&self, process: HANDLE) -> Result<i32, Denied> {
         let mut class = D3DKMT_SCHEDULINGPRIORITYCLASS(-1);
         let status = self.class_at(process, &raw mut class);
         if status.is_success() { Ok(class.0) } else { Err(Denied(status)) }
     }
 
     /// Has the scheduling priority of a process stored at `at`, which is live, or such as the function must refuse.
-    pub fn class_at(&self, process: HANDLE, at: *mut D3DKMT_SCHEDULINGPRIORITYCLASS) -> NTSTATUS {
+    pub(in crate::scenario) fn class_at(&self, process: HANDLE, at: *mut D3DKMT_SCHEDULINGPRIORITYCLASS) -> NTSTATUS {
         let _inside = self.process.enter();
         let get = self.thunks.D3DKMTGetProcessSchedulingPriorityClass;
         // SAFETY: the function takes any handle, and stores where it can.

@@ -106,7 +106,7 @@ fn refused(scene: &Scene, raw: &Raw, room: &Room<'_>) -> Played {
         ("half a page", own, PAGE / 2),
         ("more than there is", own, 5 * PAGE),
         ("more than there is, from its end", own + 3 * PAGE_SIZE, 2 * PAGE),
-        ("beyond all addresses", own, u64::MAX & !(PAGE - 1)),
+        ("beyond all addresses", own, !(PAGE - 1)),
     ] {
         let status = if bytes > 1 << 30 { STATUS_NO_MEMORY } else { STATUS_INVALID_PARAMETER };
         is(what, Wanted::heap(at, bytes), status)?;

@@ -84,12 +84,11 @@ fn packets(scene: &Scene, raw: &Raw) -> Played {
     raw.ok(raw.thunks.D3DKMTWaitForSynchronizationObjectFromGpu, &mut wait).context("a wait")?;
     spin.submit(raw, context)?;
     same("work that waits", wait_for_idle(raw, room.device), STATUS_SUCCESS)?;
+    // Where the buffer copies a 1 to: it does not run now.
+    let runs = spin.0.cpu + 1032;
+    raw.store(runs, 0)?;
     raw.signal_cpu(room.device, &[(fence, 1)]).context("signal")?;
-    scene.until("the buffer runs", || {
-        raw.store(spin.0.cpu + 1032, 0)?;
-        std::thread::sleep(Duration::from_millis(1));
-        Ok(raw.load(spin.0.cpu + 1032)? == 1)
-    })?;
+    scene.until("the buffer runs", || Ok(raw.load(runs)? == 1))?;
     idle_behind(raw, room.device, || spin.stop(raw))
 }
 
