@@ -55,15 +55,14 @@ const FILL_GUARD: u8 = 0xFD;
 /// What memory is, of which all bytes are those of `word`, where the model has filled it.
 pub(crate) fn pattern(word: u64) -> Option<&'static str> {
     let byte = word.to_le_bytes()[7];
-    // A small offset from what was read is still told.
-    (word >> 16 == u64::from_le_bytes([byte; 8]) >> 16)
-        .then(|| match byte {
-            FILL_FRESH => Some("what pool holds that was not written"),
-            FILL_FREED => Some("what pool holds that is freed"),
-            FILL_GUARD => Some("what lies behind a block of pool"),
-            _ => None,
-        })
-        .flatten()
+    match byte {
+        // A small offset from what was read is still told.
+        _ if word >> 16 != u64::from_le_bytes([byte; 8]) >> 16 => None,
+        FILL_FRESH => Some("what pool holds that was not written"),
+        FILL_FREED => Some("what pool holds that is freed"),
+        FILL_GUARD => Some("what lies behind a block of pool"),
+        _ => None,
+    }
 }
 
 /// Extra checks of the pool.
