@@ -111,8 +111,8 @@ impl Commands {
 
     /// Returns whether command buffers may be submitted to the owner: it was made without `SynchronizationOnly`.
     ///
-    /// Source: DDI page D3DDDI_CREATECONTEXTFLAGS ("for synchronization purposes only, and not for rendering"); the status
-    /// of a submission by a public suite of tests that is written to run on Windows 11.
+    /// Source: DDI page D3DDDI_CREATECONTEXTFLAGS ("for synchronization purposes only, and not for rendering"); the
+    /// status of a submission by a public suite of tests that is written to run on Windows 11.
     pub(crate) fn may_render(&self) -> bool {
         !self.synchronization_only.load(Ordering::Acquire)
     }

@@ -117,8 +117,9 @@ pub(crate) enum Target {
 
 /// A wait for one fence or several.
 ///
-/// Chosen: a wait for all of several is over when each of them has had its value once. One that has gone back meanwhile,
-/// which the CPU alone can have it do (AllowFenceRewind), is not waited for again; no page says so or otherwise.
+/// Chosen: a wait for all of several is over when each of them has had its value once. One that has gone back
+/// meanwhile, which the CPU alone can have it do (AllowFenceRewind), is not waited for again; no page says so or
+/// otherwise.
 #[derive(Debug)]
 pub(crate) struct Wait {
     left: AtomicU32,

@@ -4,13 +4,14 @@
 //! DxgkCbCompleteFStateTransition.
 //!
 //! Chosen: the straight form. A component is active while the adapter is started, and idle between an engine's wish for
-//! F1, or what the OS sees by itself, and the next connection of a doorbell, or submission, on it. The component of an engine is the one that the driver maps to its node. A transition is over when the function returns;
-//! of a component whose flags say DriverCompletesFStateTransition, when the driver completes it, inside the function or
-//! later: within TdrDdiDelay, since no page has a limit. A doorbell that connects while its engine goes to F1 brings it
-//! back at once. Work of the kernel that the engine has, or that comes while its doorbells are disconnected, takes the
-//! wish back: nothing is submitted to an engine in F1. So does a user-mode queue whose progress is below its last
-//! queued value once the doorbells are gone: what was rung before runs in F0. The article words no exception; of work
-//! that it was not told of, the OS knows nothing, and the driver has the engine look once more in F1.
+//! F1, or what the OS sees by itself, and the next connection of a doorbell, or submission, on it. The component of an
+//! engine is the one that the driver maps to its node. A transition is over when the function returns; of a component
+//! whose flags say DriverCompletesFStateTransition, when the driver completes it, inside the function or later: within
+//! TdrDdiDelay, since no page has a limit. A doorbell that connects while its engine goes to F1 brings it back at once.
+//! Work of the kernel that the engine has, or that comes while its doorbells are disconnected, takes the wish back:
+//! nothing is submitted to an engine in F1. So does a user-mode queue whose progress is below its last queued value
+//! once the doorbells are gone: what was rung before runs in F0. The article words no exception; of work that it was
+//! not told of, the OS knows nothing, and the driver has the engine look once more in F1.
 
 mod sleep;
 
@@ -228,7 +229,8 @@ impl Power {
         Some(at as u32)
     }
 
-    /// Work comes to a node, which the scheduler knows of already, or a doorbell of it is connected. Behind this the engine is in F0.
+    /// Work comes to a node, which the scheduler knows of already, or a doorbell of it is connected. Behind this the
+    /// engine is in F0.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn wake_node(&self, adapter: &Arc<Miniport>, node: u32) {

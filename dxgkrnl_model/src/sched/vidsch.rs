@@ -1,7 +1,7 @@
 //! VidSch: nodes, and what is submitted to them.
 //!
-//! On the adapter's worker ([`crate::port::worker`]), whose round [`crate::recovery`] says, buffers are submitted, waits
-//! and signals of queues that the OS schedules are carried out, and contexts share a packet node ([`cadence`]).
+//! On the adapter's worker ([`crate::port::worker`]), whose round [`crate::recovery`] says, buffers are submitted,
+//! waits and signals of queues that the OS schedules are carried out, and contexts share a packet node ([`cadence`]).
 
 mod cadence;
 pub(crate) mod dpc;

@@ -22,8 +22,8 @@ use crate::objects::open_allocation::standard;
 /// Makes a standard allocation.
 ///
 /// # Errors
-/// STATUS_INVALID_PARAMETER; STATUS_INVALID_HANDLE for a resource that there is not; STATUS_NOT_SUPPORTED for a section;
-/// those of [`existing::create`] and [`standard::create`].
+/// STATUS_INVALID_PARAMETER; STATUS_INVALID_HANDLE for a resource that there is not; STATUS_NOT_SUPPORTED for a
+/// section; those of [`existing::create`] and [`standard::create`].
 pub(super) fn create(call: &Call, device: &Arc<Device>, record: &mut D3DKMT_CREATEALLOCATION) -> Outcome {
     use D3DKMT_STANDARDALLOCATIONTYPE as Type;
     let wanted: D3DKMT_CREATESTANDARDALLOCATION = capture::read(record.pStandardAllocation().expose_provenance())?;

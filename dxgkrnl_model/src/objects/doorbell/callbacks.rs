@@ -51,9 +51,9 @@ shims! {
 }
 
 /// Where the personality has a lock: waits until the driver does not destroy the doorbell any more. It comes to that
-/// late, by the time of two rotations, so that a destruction, with the rotation in front of it, may begin meanwhile, and
-/// end. Returns whether there was one: the driver has called with a doorbell that was there, and can do nothing about
-/// it, since a destruction that waited for the callback would wait for ever.
+/// late, by the time of two rotations, so that a destruction, with the rotation in front of it, may begin meanwhile,
+/// and end. Returns whether there was one: the driver has called with a doorbell that was there, and can do nothing
+/// about it, since a destruction that waited for the callback would wait for ever.
 fn waited_for_destruction(machine: &nt_model::Machine, arguments: &DXGKARGCB_DISCONNECTDOORBELL) -> bool {
     let Some(doorbell) = handle::object::<Doorbell>(arguments.hDoorbell) else { return false };
     let adapter = doorbell.queue().adapter();

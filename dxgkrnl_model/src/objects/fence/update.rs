@@ -159,8 +159,9 @@ impl<'a> Batch<'a> {
         self.handles.len() as u32
     }
 
-    /// Returns whether the values are to be there. Of a batch with strays no status is judged: no page says what a driver
-    /// returns for an entry that names nothing, and no Windows passes one. The values of the other entries are judged.
+    /// Returns whether the values are to be there. Of a batch with strays no status is judged: no page says what a
+    /// driver returns for an entry that names nothing, and no Windows passes one. The values of the other entries are
+    /// judged.
     fn judge(&self, adapter: &Miniport, rule: &'static Rule, status: NTSTATUS) -> bool {
         let stopped = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
         if self.is_strayed {
