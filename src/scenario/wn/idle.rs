@@ -53,6 +53,11 @@ impl Spin {
         [copy, jump(length as u64)]
     }
 
+    /// Where the process finds the word that becomes 1 when the buffer runs.
+    fn runs_at(&self) -> usize {
+        self.0.cpu + 1032
+    }
+
     fn submit(&self, raw: &Raw, context: D3DKMT_HANDLE) -> Played {
         let bytes: Vec<u8> = self.packets().iter().flat_map(|packet| packet.as_bytes().to_vec()).collect();
         self.0.write(raw, 0, &bytes)?;
@@ -84,11 +89,10 @@ fn packets(scene: &Scene, raw: &Raw) -> Played {
     raw.ok(raw.thunks.D3DKMTWaitForSynchronizationObjectFromGpu, &mut wait).context("a wait")?;
     spin.submit(raw, context)?;
     same("work that waits", wait_for_idle(raw, room.device), STATUS_SUCCESS)?;
-    // Where the buffer copies a 1 to: it does not run now.
-    let runs = spin.0.cpu + 1032;
-    raw.store(runs, 0)?;
+    // It does not run now.
+    raw.store(spin.runs_at(), 0)?;
     raw.signal_cpu(room.device, &[(fence, 1)]).context("signal")?;
-    scene.until("the buffer runs", || Ok(raw.load(runs)? == 1))?;
+    scene.until("the buffer runs", || Ok(raw.load(spin.runs_at())? == 1))?;
     idle_behind(raw, room.device, || spin.stop(raw))
 }
 
@@ -129,14 +133,13 @@ pub(super) fn idle(stage: &Stage) -> Played {
         let setup = Setup::default().setting("MaxRung", rung);
         stage.play(setup, play).with_context(|| format!("rung {rung}"))?;
     }
-    stage.play(Setup::default().setting("MaxRung", 0).quick_tdr().resets(1), |scene| {
+    stage.play(Setup::default().setting("MaxRung", 0).resets(1), |scene| {
         let raw = raw(scene)?;
         let room = Room::new(&raw)?;
         let (context, spin) = (room.packet_context(PACKETS).context("context")?, Spin(room.memory(scene, 4096)?));
-        let waits = {
-            spin.submit(&raw, context)?;
-            begin(&raw, room.device)
-        };
+        spin.submit(&raw, context)?;
+        scene.until("the buffer runs", || Ok(raw.load(spin.runs_at())? == 1))?;
+        let waits = begin(&raw, room.device);
         scene.world.os.reset_engine(scene.adapter(), PACKETS, false);
         let status = waits.recv_timeout(patience()).context("it did not return")?;
         same("a device that is lost", status, STATUS_DEVICE_REMOVED)
