@@ -246,7 +246,12 @@ fn shared(scene: &Scene) -> Played {
     same("what the driver has said", (described.magic, described.size), (MAGIC, PAGE))?;
     // The maker ends.
     drop(raw);
-    let seen = lock(&other, theirs, infos[0].hAllocation).context("lock")?;
+    let seen = lock(&other, theirs, infos[0].hAllocation);
+    if scene.adapter().personality().user_mode.creator_locks {
+        let refused = Err(Denied(STATUS_INVALID_PARAMETER));
+        return same("a lock by whoever has not made it", seen.map(|_| ()), refused);
+    }
+    let seen = seen.context("lock")?;
     same("what the maker stored", other.load(seen + 8)?, 0x5EED)
 }
 

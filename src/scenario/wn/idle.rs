@@ -113,7 +113,7 @@ fn queues(scene: &Scene, raw: &Raw, has_doorbells: bool) -> Played {
 }
 
 pub(super) fn idle(stage: &Stage) -> Played {
-    for rung in [0, 1, 3] {
+    for rung in [0, 1, 3].into_iter().filter(|rung| *rung <= stage.rung()) {
         let play = |scene: &Scene| {
             let (raw, other) = (raw(scene)?, raw(scene)?);
             packets(scene, &raw)?;

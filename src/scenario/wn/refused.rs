@@ -6,6 +6,7 @@ use crate::scenario::raw::Thunk;
 use crate::scenario::st::edge;
 use crate::scenario::{Denied, Played, Raw, Setup, Stage, same};
 use anyhow::Context;
+use dxgkrnl_model::personality::HwContexts;
 use wddm_abi::ntstatus::{
     STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_INVALID_USER_BUFFER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
 };
@@ -43,7 +44,7 @@ pub(super) fn short(stage: &Stage) -> Played {
 }
 
 pub(super) fn synchronization_only(stage: &Stage) -> Played {
-    for rung in [1, 0] {
+    for rung in [1, 0].into_iter().filter(|rung| *rung <= stage.rung()) {
         stage.play(Setup::default().setting("MaxRung", rung), |scene| {
             let raw = raw(scene)?;
             let room = Room::new(&raw)?;
@@ -56,7 +57,8 @@ pub(super) fn synchronization_only(stage: &Stage) -> Played {
             let other = room.packet_context(2).context("a context")?;
             let nowhere = Err(Denied(STATUS_INVALID_USER_BUFFER));
             same("commands at no address", raw.submit_command(other, 0, 64), nowhere)?;
-            if rung == 1 {
+            let by_flag = scene.adapter().personality().hw_contexts == HwContexts::CreateContext;
+            if rung == 1 && by_flag {
                 let context = room.context_with(0, flags.with_HwQueueSupported(true)).context("with queues")?;
                 let queue = room.queue_in(context, false).context("a queue in it")?;
                 same("a buffer in a queue", room.submit(queue.handle, memory.gpu, 64, 1), invalid)?;
