@@ -44,13 +44,14 @@ impl Seen {
             facts.insert(format!("{thunk} answers {status:?}"));
             facts.insert(format!("{thunk} answers {status:?}, {count} times"));
         }
+        facts.extend(report.broken().map(|rule| format!("{} is broken", rule.rule.name)));
         facts.extend(report.advice.iter().map(|advice| format!("advice: {advice}")));
         Self { personality: personality.clone(), facts }
     }
 
     /// A machine whose adapter did not start.
-    pub(super) fn refused(personality: &Personality) -> Self {
-        Self { personality: personality.clone(), facts: BTreeSet::from(["an adapter does not start".to_owned()]) }
+    pub(super) fn refused(personality: &Personality, why: &str) -> Self {
+        Self { personality: personality.clone(), facts: BTreeSet::from([format!("an adapter does not start: {why}")]) }
     }
 
     /// Adds what came with the end of the machine.
@@ -73,6 +74,20 @@ fn add(adapter: &Adapter, facts: &mut BTreeSet<String>) {
     facts.extend(journal.iter().flat_map(arguments));
     for pair in journal.windows(2) {
         facts.insert(format!("{} comes right behind {}", pair[1].name, pair[0].name));
+        if let [Some(before), Some(then)] = [pair[0].get("Operation"), pair[1].get("Operation")] {
+            facts.insert(format!("paging operation {then} comes right behind {before}"));
+        }
+    }
+    let mut flags: BTreeMap<(&str, u64), usize> = BTreeMap::new();
+    for (name, value) in journal.iter().filter_map(|call| call.get("Flags").map(|value| (call.name, value))) {
+        *flags.entry((name, value)).or_default() += 1;
+    }
+    facts.extend(flags.iter().map(|((name, value), count)| format!("{name} has Flags {value} {count} times")));
+    // A ring is named by the handle that page table entries are for, or by another.
+    let allocations: BTreeSet<_> = journal.iter().filter_map(|call| call.get("hAllocation")).collect();
+    for ring in journal.iter().filter_map(|call| call.get("hRingBuffer")) {
+        let known = if allocations.contains(&ring) { "an allocation" } else { "no allocation" };
+        facts.insert(format!("{known} is named as a ring"));
     }
     let mut first: BTreeMap<&str, usize> = BTreeMap::new();
     let mut last: BTreeMap<&str, usize> = BTreeMap::new();

@@ -9,6 +9,7 @@ use crate::setting::{Assignment, class, is_of_service, registry_value};
 use crate::world::{Form, User, World};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use dxgkrnl_model::adapter::{Adapter, DdiCall, Recovery};
+use dxgkrnl_model::personality::family::Reading;
 use dxgkrnl_model::personality::{Departure, Windows};
 use dxgkrnl_model::thunks::Thunks;
 use nt_model::registry::RegistryValue;
@@ -71,6 +72,8 @@ pub struct Stage {
     reached: Arc<Mutex<BTreeSet<&'static str>>>,
     /// The numbers that the case has noted.
     numbers: Arc<Mutex<BTreeMap<&'static str, u64>>>,
+    /// A choice of Windows that every machine makes, or none does, whatever the cases set.
+    forced: Option<(&'static Reading, bool)>,
     /// What machines were seen to do, where it is kept.
     record: Option<Arc<Mutex<Vec<Seen>>>>,
 }
@@ -96,6 +99,7 @@ impl Stage {
             recoveries: Arc::default(),
             reached: Arc::default(),
             numbers: Arc::default(),
+            forced: None,
             record: None,
         }
     }
@@ -111,6 +115,14 @@ impl Stage {
     #[must_use]
     pub fn with_record(mut self, record: &Arc<Mutex<Vec<Seen>>>) -> Self {
         self.record = Some(record.clone());
+        self
+    }
+
+    /// A stage on which every machine makes the choice of a reading, or the default's, whatever the cases set: a case
+    /// that is about the choice may fail.
+    #[must_use]
+    pub fn forced(mut self, reading: &'static Reading, is_made: bool) -> Self {
+        self.forced = Some((reading, is_made));
         self
     }
 
@@ -252,6 +264,9 @@ impl Stage {
         if setup.adapter.registry.keys().any(|name| name.starts_with("Fault")) {
             setup.personality.test_signing = tests;
         }
+        if let Some((reading, is_made)) = self.forced {
+            reading.choose(&mut setup.personality, is_made);
+        }
         setup.personality.faults.departure = self.departure;
         for (name, value) in self.settings.iter().filter(|(name, _)| is_of_service(name)) {
             // A case that is about such a value keeps its own.
@@ -323,7 +338,7 @@ impl Stage {
         let setup = self.set(setup);
         let world = World::boot_with(&self.form, setup.personality.clone(), &setup.service)?;
         let started = world.adapter(setup.configuration());
-        self.keep(self.record.as_ref().filter(|_| started.is_err()).map(|_| Seen::refused(&setup.personality)));
+        self.keep(started.as_ref().err().map(|error| Seen::refused(&setup.personality, &format!("{error:#}"))));
         let why = match started {
             Ok(_) => Err(anyhow::anyhow!("the adapter started")),
             Err(error) => Ok(format!("{error:#}")),
@@ -492,7 +507,8 @@ fn until(what: &str, mut ready: impl FnMut() -> Result<bool>, pause: impl Fn()) 
 fn is_telling(call: &DdiCall) -> bool {
     let flags =
         DXGK_SUBMITCOMMANDFLAGS { Value: call.get("Flags").and_then(|flags| flags.try_into().ok()).unwrap_or(0) };
-    let pages = call.name.starts_with("DxgkDdiSubmitCommand") && flags.Paging();
+    let pages =
+        call.name.starts_with("DxgkDdiSubmitCommand") && flags.Paging() || call.name == "DxgkDdiBuildPagingBuffer";
     !pages && !call.members().is_empty() && !call.name.starts_with("DxgkDdiDestroy")
 }
 

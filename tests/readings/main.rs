@@ -7,7 +7,7 @@ mod table;
 
 use dxgkrnl_model::personality::family::{READINGS, Reading};
 use dxgkrnl_model::personality::{Personality, Windows};
-use fencepost::scenario::{LIMIT, Scenario, Seen, Stage, Status, all, run};
+use fencepost::scenario::{LIMIT, Outcome, Scenario, Seen, Stage, Status, all, run};
 use fencepost::world::Form;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,13 +17,28 @@ use table::{BY_THEIR_CASES, Fact, SHOWN};
 
 /// What the machines of a case were seen to do, played with the driver linked in.
 fn play(case: &'static Scenario, windows: Windows) -> Result<Vec<Seen>, String> {
-    let record = Arc::default();
-    let stage = Stage::new(Form::Native, 1).in_part().with_windows(windows).with_record(&record);
-    let outcome = run(&[case], &stage, LIMIT, &|_| ()).remove(0);
+    let (outcome, seen) = played(case, Stage::new(Form::Native, 1).with_windows(windows));
     if outcome.status != Status::Pass {
         return Err(format!("{} under {windows}: {}", case.id, outcome.reason));
     }
-    Ok(std::mem::take(&mut *record.lock().unwrap_or_else(PoisonError::into_inner)))
+    Ok(seen)
+}
+
+/// The same on machines that all make the choice of a reading, or the default's, whatever the case sets. The case may
+/// fail then: that it does, or does not, is a fact as well.
+fn play_forced(case: &'static Scenario, reading: &'static Reading, is_made: bool) -> Vec<Seen> {
+    let (outcome, mut seen) = played(case, Stage::new(Form::Native, 1).forced(reading, is_made));
+    let holds = outcome.status == Status::Pass;
+    let fact = if holds { "the case holds" } else { "the case does not hold" };
+    seen.iter_mut().for_each(|seen| seen.facts.extend([fact.to_owned()]));
+    seen
+}
+
+fn played(case: &'static Scenario, stage: Stage) -> (Outcome, Vec<Seen>) {
+    let record = Arc::default();
+    let outcome = run(&[case], &stage.in_part().with_record(&record), LIMIT, &|_| ()).remove(0);
+    let seen = std::mem::take(&mut *record.lock().unwrap_or_else(PoisonError::into_inner));
+    (outcome, seen)
 }
 
 /// The machines of cases on the default Windows, each case played once.
@@ -65,7 +80,11 @@ impl<'s> Sides<'s> {
         if has.is_empty() || lacks.is_empty() {
             return Err(format!("{} machines have it and {} do not have it to show", has.len(), lacks.len()));
         }
-        let is_so = |facts: &&&BTreeSet<String>| facts.contains(text);
+        // What a start that fails says goes on behind the words that matter.
+        let is_so = |facts: &&&BTreeSet<String>| match text.strip_suffix('…') {
+            Some(begin) => facts.iter().any(|fact| fact.starts_with(begin)),
+            None => facts.contains(text),
+        };
         let (there, elsewhere) = (has.iter().filter(is_so).count(), lacks.iter().filter(is_so).count());
         if there != 0 && elsewhere == 0 {
             return Ok(());
@@ -83,15 +102,27 @@ fn case(id: &str) -> Result<&'static Scenario, String> {
 }
 
 /// The machines of a case on the default Windows and under a reading. A case that plays both ways itself shows both
-/// under either.
+/// under either; where it sets one way alone, the other is forced.
 fn machines(name: &str, id: &str) -> Result<Vec<Seen>, String> {
     let ((at, reading), case) = (reading(name)?, case(id)?);
     let mut seen = on_default(case)?;
-    let is_shown = |seen: &Seen| reading.is_made_by(&seen.personality);
-    if !seen.iter().any(is_shown) {
+    let is_played = !Stage::new(Form::Native, 1).with_windows(Windows::Reading(at)).is_pointless(id);
+    if Sides::of(reading, &seen).with.is_empty() && is_played {
         seen.extend(play(case, Windows::Reading(at))?);
     }
+    for is_made in [true, false] {
+        let sides = Sides::of(reading, &seen);
+        if (if is_made { sides.with } else { sides.without }).is_empty() {
+            seen.extend(play_forced(case, reading, is_made));
+        }
+    }
     Ok(seen)
+}
+
+/// The same with both ways forced, for a case that does not hold without the one that it sets.
+fn machines_forced(name: &str, id: &str) -> Result<Vec<Seen>, String> {
+    let ((_, reading), case) = (reading(name)?, case(id)?);
+    Ok([true, false].into_iter().flat_map(|is_made| play_forced(case, reading, is_made)).collect())
 }
 
 fn shows(name: &str, id: &str, fact: Fact) -> Result<(), Failed> {
@@ -167,10 +198,14 @@ fn facts_of(name: &str) -> Result<(), Failed> {
     for id in cases.split(", ") {
         let Ok(case) = case(id) else { continue };
         let (mut seen, mut why) = (Vec::new(), Vec::new());
-        for windows in [Windows::Default, Windows::Reading(at), Windows::Default, Windows::Reading(at)] {
-            match play(case, windows) {
-                Ok(more) => seen.extend(more),
-                Err(error) => why.push(error),
+        if std::env::var_os("FORCED").is_some() {
+            seen = [machines_forced(name, id)?, machines_forced(name, id)?].concat();
+        } else {
+            for windows in [Windows::Default, Windows::Reading(at), Windows::Default, Windows::Reading(at)] {
+                match play(case, windows) {
+                    Ok(more) => seen.extend(more),
+                    Err(error) => why.push(error),
+                }
             }
         }
         let sides = Sides::of(reading, &seen);
@@ -180,12 +215,12 @@ fn facts_of(name: &str) -> Result<(), Failed> {
             |text: &str| ["times", "right behind", "comes before"].iter().filter(|part| text.contains(**part)).count();
         for (what, has, lacks) in [("+", &sides.with, &sides.without), ("-", &sides.without, &sides.with)] {
             let is_so = |text: &&&String| {
-                has.iter().filter(|facts| facts.contains(**text)).count() * 2 >= has.len().max(1)
+                has.iter().filter(|facts| facts.contains(**text)).count() >= 2
                     && lacks.iter().all(|facts| !facts.contains(**text))
             };
             let mut found: Vec<_> = texts.iter().filter(is_so).collect();
             found.sort_by_key(|text| rank(text));
-            for text in found.iter().take(9) {
+            for text in found.iter().take(20) {
                 println!("  {what} {text}");
             }
         }

@@ -4,19 +4,18 @@
 use super::{number, pointer};
 use core::ffi::c_void;
 use fencepost::wrap::{copy, decorate, own, reaches, record, theirs};
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use wddm_abi::DXGK_BUILDPAGINGBUFFER_OPERATION as Operation;
 use wddm_abi::ntstatus::{STATUS_SUCCESS, STATUS_UNSUCCESSFUL};
 use wddm_abi::{
-    BOOLEAN, DRIVER_INITIALIZATION_DATA, DXGK_INTERRUPT_TYPE, DXGKARG_BUILDPAGINGBUFFER, DXGKARG_CREATEDOORBELL,
-    DXGKARG_DISCONNECTDOORBELL, DXGKARGCB_DISCONNECTDOORBELL, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, NTSTATUS,
+    BOOLEAN, D3DDDI_DOORBELLSTATUS, DRIVER_INITIALIZATION_DATA, DXGK_INTERRUPT_TYPE, DXGKARG_BUILDPAGINGBUFFER,
+    DXGKARG_CONNECTDOORBELL, DXGKARGCB_DISCONNECTDOORBELL, DXGKARGCB_NOTIFY_INTERRUPT_DATA, HANDLE, NTSTATUS,
     PKSYNCHRONIZE_ROUTINE, win_extern,
 };
 
-/// The driver's handle of each doorbell, by Dxgkrnl's.
-static DOORBELLS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+/// What the OS is still to be asked: queue, doorbell, reason.
+static TAKEN: Mutex<Option<(usize, usize, D3DDDI_DOORBELLSTATUS)>> = Mutex::new(None);
 /// The OS has refused a disconnection.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 /// Something was notified since the last DPC.
@@ -25,7 +24,9 @@ static NOTIFIED: AtomicBool = AtomicBool::new(false);
 static WAS_LATE: AtomicBool = AtomicBool::new(false);
 
 reaches! {
-    asks_behind: DxgkCbDisconnectDoorbell = takes_and_asks;
+    /// A doorbell that another queue is to have is taken from its owner for good.
+    takes_for_good: DxgkCbDisconnectDoorbell = aborted;
+    keeps_to_itself: DxgkCbDisconnectDoorbell = asked_later;
     /// A refusal of the OS to disconnect a doorbell counts as done.
     believes_refusals: DxgkCbDisconnectDoorbell = taken_for_done;
     /// Behind the first refusal of the OS the driver never asks again.
@@ -34,13 +35,15 @@ reaches! {
 }
 
 win_extern! {
-    fn takes_and_asks(args: *mut DXGKARGCB_DISCONNECTDOORBELL) -> NTSTATUS {
-        let known = DOORBELLS.lock().unwrap_or_else(PoisonError::into_inner).get(&number(copy!(args).hDoorbell)).copied();
-        if let Some(own) = known {
-            let mut taken = DXGKARG_DISCONNECTDOORBELL::zeroed();
-            taken.hDoorbell = pointer(own);
-            let _taken = own!(DxgkDdiDisconnectDoorbell(&raw mut taken));
-        }
+    fn asked_later(args: *mut DXGKARGCB_DISCONNECTDOORBELL) -> NTSTATUS {
+        let record = copy!(args);
+        let asked = (number(record.hHwQueue), number(record.hDoorbell), record.DisconnectReason);
+        *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
+        STATUS_SUCCESS
+    }
+
+    fn aborted(args: *mut DXGKARGCB_DISCONNECTDOORBELL) -> NTSTATUS {
+        record!(args).DisconnectReason = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_ABORT;
         theirs!(DxgkCbDisconnectDoorbell(args))
     }
 
@@ -75,11 +78,15 @@ win_extern! {
 }
 
 decorate! {
-    notes_doorbells: DxgkDdiCreateDoorbell(args: *mut DXGKARG_CREATEDOORBELL) -> NTSTATUS {
-        let theirs = number(copy!(args).hDoorbell);
-        let status = own!(DxgkDdiCreateDoorbell(args));
-        let own = number(copy!(args).hDoorbell);
-        DOORBELLS.lock().unwrap_or_else(PoisonError::into_inner).insert(theirs, own);
+    /// For [`asks_behind`].
+    connects_and_asks: DxgkDdiConnectDoorbell(args: *mut DXGKARG_CONNECTDOORBELL) -> NTSTATUS {
+        let status = own!(DxgkDdiConnectDoorbell(args));
+        let taken = TAKEN.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((queue, doorbell, reason)) = taken {
+            let mut asks = DXGKARGCB_DISCONNECTDOORBELL::zeroed();
+            (asks.hHwQueue, asks.hDoorbell, asks.DisconnectReason) = (pointer(queue), pointer(doorbell), reason);
+            let _answer = theirs!(DxgkCbDisconnectDoorbell(&raw mut asks));
+        }
         status
     }
 
@@ -123,10 +130,11 @@ decorate! {
     }
 }
 
-/// A doorbell is taken from its owner before the OS has disconnected it: [`notes_doorbells`] and [`asks_behind`].
-pub fn takes_before_asking(table: &mut DRIVER_INITIALIZATION_DATA) {
-    notes_doorbells(table);
-    asks_behind(table);
+/// A doorbell has another owner before the OS has taken it from its first: [`keeps_to_itself`] and
+/// [`connects_and_asks`].
+pub fn asks_behind(table: &mut DRIVER_INITIALIZATION_DATA) {
+    keeps_to_itself(table);
+    connects_and_asks(table);
 }
 
 /// A DPC for which nothing is left tells something all the same: [`notes_notices`] and [`tells_anew`].

@@ -28,6 +28,7 @@ pub struct Reading {
     /// The member of [`Personality`] that it sets: readings of the same exclude each other.
     pub member: &'static str,
     apply: fn(&mut Personality, &Personality),
+    choose: fn(&mut Personality, Option<&Personality>),
     holds: fn(&Personality) -> bool,
 }
 
@@ -53,6 +54,12 @@ pub fn members_set(change: impl Fn(&mut Personality)) -> Vec<&'static str> {
 }
 
 impl Reading {
+    /// Has a Windows make this choice, or the default's, whatever else it makes now.
+    pub fn choose(&self, personality: &mut Personality, is_made: bool) {
+        let default = Personality::default();
+        (self.choose)(personality, (!is_made).then_some(&default));
+    }
+
     /// Returns whether a Windows makes this choice.
     pub fn is_made_by(&self, personality: &Personality) -> bool {
         (self.holds)(personality)
@@ -80,6 +87,10 @@ macro_rules! readings {
                     if personality.$($member).+ == default.$($member).+ {
                         personality.$($member).+ = $value;
                     }
+                },
+                choose: |personality, default| match default {
+                    Some(default) => personality.$($member).+ = default.$($member).+,
+                    None => personality.$($member).+ = $value,
                 },
                 holds: |personality| personality.$($member).+ == $value,
             },
