@@ -111,10 +111,13 @@ pub(crate) fn await_suspensions(adapter: &Arc<Miniport>, contexts: &[Arc<HwConte
         let is_first = contexts[..at].iter().all(|other| other.node() != node);
         let owes = |other: &&Arc<HwContext>| other.node() == node && other.is_suspending();
         let late: Vec<_> = contexts.iter().filter(owes).cloned().collect();
-        if is_first && !late.is_empty() && adapter.is_working() && adapter.personality().tdr.enabled {
-            if let Some(overdue) = Hook::<Overdue>::of(adapter) {
-                overdue(adapter, node, &late);
-            }
+        if is_first
+            && !late.is_empty()
+            && adapter.is_working()
+            && adapter.personality().tdr.enabled
+            && let Some(overdue) = Hook::<Overdue>::of(adapter)
+        {
+            overdue(adapter, node, &late);
         }
     }
 }
