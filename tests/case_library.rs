@@ -2,12 +2,13 @@
 //! names is there and is public, and a case can say what the page says that it can.
 
 use anyhow::{Context, bail};
-use fencepost::scenario::{Client, LIMIT, Outcome, Played, Scenario, Setup, Stage, Status, run, same, skip};
+use dxgkrnl_model::personality::Gate;
+use fencepost::scenario::{Client, DdiCall, LIMIT, Outcome, Played, Scenario, Setup, Stage, Status, run, same, skip};
 use fencepost::world::Form;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use wddm_abi::ntstatus::STATUS_SUCCESS;
-use wddm_abi::{DXGKARG_UPDATECURRENTVALUESFROMCPU, NTSTATUS};
+use wddm_abi::{DXGKARG_CREATECONTEXT, DXGKARG_UPDATECURRENTVALUESFROMCPU, HANDLE, NTSTATUS};
 
 /// The first page of the library.
 const PAGE: &str = include_str!("../src/scenario/mod.rs");
@@ -130,6 +131,116 @@ fn signal(stage: &Stage, setup: Setup) -> Played {
 
 /// The rule that such a driver breaks.
 const RULE: &str = "DXG-NF-CURRENT-WRITTEN";
+
+/// Callbacks that a driver may call above PASSIVE_LEVEL by their pages, and the lowest and the highest level.
+const ABOVE_PASSIVE: &[(&str, u8, u8)] = &[
+    ("DxgkCbAcquireHandleData", 0, 1),
+    ("DxgkCbAcquirePostDisplayOwnership", 0, 1),
+    ("DxgkCbCompleteFStateTransition", 0, 2),
+    ("DxgkCbGetHandleData", 0, 1),
+    ("DxgkCbGetHandleParent", 0, 1),
+    ("DxgkCbLogEtwEvent", 0, 15),
+    ("DxgkCbNotifyDpc", 2, 2),
+    ("DxgkCbNotifyInterrupt", 3, 14),
+    ("DxgkCbPowerRuntimeControlRequest", 0, 2),
+    ("DxgkCbQueueDpc", 0, 15),
+    ("DxgkCbReleaseHandleData", 0, 1),
+    ("DxgkCbReportDiagnostic", 0, 2),
+    ("DxgkCbSetPowerComponentIdle", 0, 2),
+    ("DxgkCbSetPowerComponentLatency", 0, 2),
+    ("DxgkCbSetPowerComponentResidency", 0, 2),
+    ("DxgkCbSynchronizeExecution", 0, 2),
+];
+
+/// The levels at which the model lets callbacks be called are those of the table.
+#[test]
+fn callbacks_above_passive_level_are_known() {
+    let mut all = String::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("dxgkrnl_model/src"), &mut all);
+    let limits = |line: &str| {
+        let (_, routine) = line.trim().strip_suffix(';')?.split_once(" = \"DxgkCb")?;
+        let (name, rest) = routine.split_once('"')?;
+        let (min, max) = rest.rsplit_once(' ')?.1.split_once("..=")?;
+        Some((format!("DxgkCb{name}"), min.parse::<u8>().ok()?, max.parse::<u8>().ok()?))
+    };
+    let mut found: Vec<_> = all.lines().filter_map(limits).filter(|(_, _, max)| *max != 0).collect();
+    found.sort();
+    let want: Vec<_> = ABOVE_PASSIVE.iter().map(|(name, min, max)| ((*name).to_owned(), *min, *max)).collect();
+    assert_eq!(found, want);
+}
+
+/// Work of a client while a callback is to be held: how often it was held, how often it came where nothing may wait,
+/// and what the stage said.
+fn holding(callback: &'static str) -> (u64, u64, Played) {
+    let gate = Gate::default();
+    let setup = Setup::default().windows(|windows| windows.gates.callback = Some((callback, gate.clone())));
+    // Whoever comes may go on.
+    (0..1000).for_each(|_| gate.let_through());
+    let played = Stage::new(Form::Native, 1).play(setup, |scene| {
+        let client = Client::open(scene, "works")?;
+        let (queue, page) = (client.queue(0)?, client.page()?);
+        let done = queue.run(|list| list.store(page.at(0), 1))?;
+        queue.wait(done, Some(Duration::from_secs(20)))?;
+        same("work", page.word(0)?, 1)
+    });
+    (gate.came(), gate.passed_above(), played)
+}
+
+/// A callback that a driver calls where nothing may wait is not held, and a case that means to hold it is told so; one
+/// that it calls at PASSIVE_LEVEL is held, whatever its page allows.
+#[test]
+fn callbacks_are_held_at_passive_level_alone() {
+    for (callback, least, _) in ABOVE_PASSIVE.iter().filter(|(_, least, _)| *least != 0) {
+        let (came, above, played) = holding(callback);
+        let said = format!("{:#}", played.expect_err(callback));
+        assert!(came == 0 && above != 0 && least >= &2, "{callback}: held {came} times, {above} above");
+        let why = format!("{callback} was to be held: it came ");
+        let level = " and nothing may wait above PASSIVE_LEVEL";
+        assert!(said.starts_with(&why) && said.contains("last at IRQL ") && said.contains(level), "{said}");
+    }
+    // Its page allows DISPATCH_LEVEL, and this driver calls it at either.
+    let (came, _, played) = holding("DxgkCbSynchronizeExecution");
+    played.expect("work");
+    assert!(came != 0, "no call was held");
+    let (came, above, played) = holding("DxgkCbGetDeviceInformation");
+    played.expect("work");
+    assert!(came != 0 && above == 0, "held {came} times, {above} above");
+    let said = format!("{:#}", holding("DxgkCbDisconnectsDoorbell").2.expect_err("no callback"));
+    assert!(said.starts_with("DxgkCbDisconnectsDoorbell was to be held, and no driver has called it"), "{said}");
+}
+
+fencepost::decorate! {
+    /// The record says something else when the driver returns.
+    writes_into_its_record: DxgkDdiCreateContext(
+        device: HANDLE,
+        args: *mut DXGKARG_CREATECONTEXT,
+    ) -> NTSTATUS {
+        let status = fencepost::own!(DxgkDdiCreateContext(device, args));
+        fencepost::record!(args).NodeOrdinal = 77;
+        status
+    }
+}
+
+/// The journal has arguments as they were when the driver was called, flags and all.
+#[test]
+fn the_journal_has_arguments_as_the_driver_was_given_them() {
+    let setup = Setup::default().with_driver(writes_into_its_record);
+    let played = Stage::new(Form::Native, 1).play(setup, |scene| {
+        let client = Client::open(scene, "works")?;
+        let (queue, page) = (client.queue(1)?, client.page()?);
+        queue.run(|list| list.store(page.at(0), 1))?;
+        page.until(scene, "work", 0, 1)?;
+        let calls = scene.journal_with_arguments(&["DxgkDdiCreateContext"]);
+        let nodes: Vec<_> = calls.iter().filter_map(|call| call.get("NodeOrdinal")).collect();
+        same("a node that no call named", nodes.contains(&77), false)?;
+        same("calls that name the client's node", nodes.contains(&1), true)?;
+        let submitted = scene.journal_with_arguments(&["DxgkDdiSubmitCommandVirtual"]);
+        let pages = |call: &DdiCall| call.get("Flags").is_some_and(|flags| flags & 1 == 1);
+        same("paging packets by their flags", submitted.iter().any(pages), true)?;
+        same("packets without flags", submitted.iter().filter(|call| call.get("Flags").is_none()).count(), 0)
+    });
+    played.expect("a journal of what was called");
+}
 
 #[test]
 fn a_rule_may_be_broken_or_not_where_a_race_decides() {

@@ -23,7 +23,7 @@
 //! | MonitoredValue | `MonitoredValue::becomes`, `Client::peek`; what else the GPU reads: `GpuReader::read` |
 //! | fences between adapters | `AdapterClient`: a process on one of several; `Setup::adapters`, `Setup::without_native_fences_on_the_second` |
 //! | `D3DKMT*` functions, refusals, records of a case's own | `Raw`: `Raw::call`, `Raw::call_null`, `Raw::ok`, `Denied`; a second handle of the adapter by `Raw::again`; `Scene::raw` |
-//! | what the OS evicts while its owner works | `Os::evict_under_pressure`: others take the places inside the call |
+//! | what the OS evicts while its owner works | `Os::evict_under_pressure`, during which others take the places |
 //! | memory and residency, without the user-mode driver | `Room`: a device and a paging queue; `Room::memory`, `Room::create`, `Room::map`, `Room::make_resident`, `Room::evict`, `Room::destroy` |
 //! | packet contexts | `Room::packet_context`, `Raw::submit_command`, `Room::context_with` |
 //! | an engine that hangs | `endless`; of packets `Hog`; `Setup::resets`, `Setup::quick_tdr` |

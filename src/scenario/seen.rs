@@ -78,6 +78,11 @@ fn add(adapter: &Adapter, facts: &mut BTreeSet<String>) {
             facts.insert(format!("paging operation {then} comes right behind {before}"));
         }
     }
+    let mut flags: BTreeMap<(&str, u64), usize> = BTreeMap::new();
+    for (name, value) in journal.iter().filter_map(|call| call.get("Flags").map(|value| (call.name, value))) {
+        *flags.entry((name, value)).or_default() += 1;
+    }
+    facts.extend(flags.iter().map(|((name, value), count)| format!("{name} has Flags {value} {count} times")));
     // A ring is named by the handle that page table entries are for, or by another.
     let allocations: BTreeSet<_> = journal.iter().filter_map(|call| call.get("hAllocation")).collect();
     for ring in journal.iter().filter_map(|call| call.get("hRingBuffer")) {

@@ -338,7 +338,7 @@ impl Stage {
         let setup = self.set(setup);
         let world = World::boot_with(&self.form, setup.personality.clone(), &setup.service)?;
         let started = world.adapter(setup.configuration());
-        self.keep(started.as_ref().err().map(|error| Seen::refused(&setup.personality, &error.to_string())));
+        self.keep(started.as_ref().err().map(|error| Seen::refused(&setup.personality, &format!("{error:#}"))));
         let why = match started {
             Ok(_) => Err(anyhow::anyhow!("the adapter started")),
             Err(error) => Ok(format!("{error:#}")),

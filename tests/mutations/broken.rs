@@ -81,6 +81,7 @@ pub const TABLE: &[Broken] = &[
     image("SaysOnePage", doorbells::says_one_page, &["DB-69"]),
     // Callbacks that take their time, or fail; DPCs that come late; evictions.
     row("TakesWithoutAsking", doorbells::reused_early, &["DB-85"]),
+    row("TakesForGood", callbacks::takes_for_good, &["DB-85"]),
     row("AsksBehindRefused", callbacks::asks_behind, &["DB-86"]),
     image("BelievesRefusals", callbacks::believes_refusals, &["DB-86"]),
     row("AsksOnce", callbacks::asks_once, &["DB-86"]),

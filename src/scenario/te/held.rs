@@ -19,7 +19,7 @@ use gpu_wire::packet::{Encoded, Fill, MonitoredSignal};
 use nt_model::{Event, InterruptDelivery};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use wddm_abi::DXGK_INTERRUPT_TYPE as Type;
@@ -44,7 +44,10 @@ pub(in super::super) fn while_held<R: Send>(
     calls: u64,
     work: impl FnOnce() -> Result<R> + Send,
 ) -> Result<R> {
-    let (held, reset) = (AtomicBool::new(false), AtomicBool::new(false));
+    let asked = || scene.callbacks("DxgkCbSynchronizeExecution");
+    // How often the driver had asked for the lock when it was last seen not to be called yet.
+    let (held, reset, before) = (AtomicBool::new(false), AtomicBool::new(false), AtomicU64::new(asked()));
+    let is_called = || scene.calls(ddi) >= calls;
     let spin = |until: Duration, ready: &dyn Fn() -> bool| {
         let end = Instant::now() + until;
         while !ready() && Instant::now() < end {
@@ -54,17 +57,22 @@ pub(in super::super) fn while_held<R: Send>(
     let hold = || {
         held.store(true, Ordering::Release);
         spin(LONG, &|| reset.load(Ordering::Acquire));
-        // Until the driver asks for the lock, and as long again as it may take to get in line.
-        let asked = || scene.callbacks("DxgkCbSynchronizeExecution");
-        let before = asked();
-        spin(Duration::from_millis(30), &|| asked() != before);
+        // Until the driver asks for the lock, however late, and as long again as it may take to get in line: a routine
+        // that ran in front of it would report what the reset is to find.
+        spin(LONG, &|| !is_called() || asked() != before.load(Ordering::Acquire));
         spin(Duration::from_millis(5), &|| false);
     };
     std::thread::scope(|scope| {
         let holder = scope.spawn(|| scene.world.os.hold_interrupts(scene.adapter(), hold));
         let lock = scene.until("the interrupt's lock", || Ok(held.load(Ordering::Acquire)));
         let worker = scope.spawn(|| lock.and_then(|()| work()));
-        let came = scene.until("the reset", || Ok(scene.calls(ddi) >= calls || worker.is_finished()));
+        let came = scene.until("the reset", || {
+            let already = asked();
+            if !is_called() {
+                before.store(already, Ordering::Release);
+            }
+            Ok(is_called() || worker.is_finished())
+        });
         reset.store(true, Ordering::Release);
         let worked = worker.join().map_err(|_| anyhow!("a panic"))?;
         holder.join().map_err(|_| anyhow!("a panic"))?.context("no interrupt is connected")?;

@@ -24,6 +24,8 @@ static NOTIFIED: AtomicBool = AtomicBool::new(false);
 static WAS_LATE: AtomicBool = AtomicBool::new(false);
 
 reaches! {
+    /// A doorbell that another queue is to have is taken from its owner for good.
+    takes_for_good: DxgkCbDisconnectDoorbell = aborted;
     keeps_to_itself: DxgkCbDisconnectDoorbell = asked_later;
     /// A refusal of the OS to disconnect a doorbell counts as done.
     believes_refusals: DxgkCbDisconnectDoorbell = taken_for_done;
@@ -38,6 +40,11 @@ win_extern! {
         let asked = (number(record.hHwQueue), number(record.hDoorbell), record.DisconnectReason);
         *TAKEN.lock().unwrap_or_else(PoisonError::into_inner) = Some(asked);
         STATUS_SUCCESS
+    }
+
+    fn aborted(args: *mut DXGKARGCB_DISCONNECTDOORBELL) -> NTSTATUS {
+        record!(args).DisconnectReason = D3DDDI_DOORBELLSTATUS::D3DDDI_DOORBELLSTATUS_DISCONNECTED_ABORT;
+        theirs!(DxgkCbDisconnectDoorbell(args))
     }
 
     fn taken_for_done(args: *mut DXGKARGCB_DISCONNECTDOORBELL) -> NTSTATUS {
