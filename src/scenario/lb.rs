@@ -293,10 +293,11 @@ fn kernel_mode(stage: &Stage) -> Played {
     if stage.rung() < 2 {
         return Ok(());
     }
-    // The other reading: they have two, as every queue has.
-    for optimized in [0, 1] {
+    // The other reading: they have two, as every queue has, by which waits end where logs alone do that.
+    for (optimized, wakes) in [(0, LogWakes::Values), (1, LogWakes::Values), (1, LogWakes::Entries)] {
         let setup = Setup::default().setting("OptimizedInterrupt", optimized);
-        stage.play(setup.windows(|windows| windows.kernel_queue_logs = true), |scene| {
+        let with_logs = setup.windows(|windows| (windows.kernel_queue_logs, windows.log_wakes) = (true, wakes));
+        stage.play(with_logs, |scene| {
             let rig = client::Client::open(scene, "client")?;
             let queue = rig.device.queue(0, 4096, FP_QUEUE_KERNEL_MODE, 0)?;
             let fence = rig.fence(0, true)?;
@@ -306,7 +307,9 @@ fn kernel_mode(stage: &Stage) -> Played {
                 queue.run(|list| list.signal(&fence, value))?;
                 waits.comes(&rig, "a signal of a kernel-mode queue")?;
             }
-            Ok(())
+            let entries = || scene.world.os.report().log.into_iter().filter(|entry| !entry.is_wait_log);
+            let all = || Ok((1..20).all(|value| entries().any(|entry| entry.value == value)));
+            scene.until("an entry of each signal", all)
         })?;
     }
     Ok(())

@@ -18,7 +18,7 @@ use std::fmt::Debug;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use wddm_abi::{DXGK_SUBMITCOMMANDFLAGS, NTSTATUS};
+use wddm_abi::{DXGK_SUBMITCOMMANDFLAGS, NTSTATUS, ntstatus};
 
 /// Long enough for anything that must happen on the slowest machine; nothing waits that long when all is well.
 pub const PATIENCE: Option<Duration> = Some(Duration::from_secs(20));
@@ -430,6 +430,14 @@ impl Scene {
     pub fn evaluations(&self, rule: &str) -> u64 {
         let rules = self.world.os.report().rules;
         rules.iter().find(|known| known.rule.name == rule).map_or(0, |known| known.evaluations)
+    }
+
+    /// What calls of a device that is lost are refused with, by this Windows' reading.
+    pub fn status_of_lost(&self) -> NTSTATUS {
+        match self.adapter().personality().user_mode.gpu_exception {
+            true => ntstatus::STATUS_GRAPHICS_GPU_EXCEPTION_ON_DEVICE,
+            false => ntstatus::STATUS_DEVICE_REMOVED,
+        }
     }
 
     /// How often the first adapter's driver was called at `ddi`.

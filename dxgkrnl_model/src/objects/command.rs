@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use nt_model::Machine;
 use nt_model::sched::Ticks;
+use wddm_abi::D3DDDI_CREATECONTEXTFLAGS;
 
 use crate::objects::companion::Update;
 use crate::objects::fence::{AnyFence, Target, Wait, cancel, wait_for};
 use crate::port::miniport::Miniport;
 use crate::port::sync::{Lock, Rank, Signal};
-use wddm_abi::D3DDDI_CREATECONTEXTFLAGS;
 
 /// A buffer of user mode.
 #[derive(Clone, Debug)]

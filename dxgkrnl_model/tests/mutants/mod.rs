@@ -52,7 +52,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
             "query-interface", "feature-support", "feature-input", "caps-multi-engine", "caps-flip", "caps-non-vga",
             "caps-cross-adapter-served", "segment-paging-visible", "segment-budget",
             "segment-aperture", "caps-physical-flags", "caps-internal-range", "feature-os-caps", "context-output",
-            "context-companion", "context-segment", "caps-preemption", "caps-patching", "caps-cancel",
+            "context-companion", "context-segment", "caps-patching",
             "caps-granularity", "caps-per-engine-tdr", "caps-virtual", "caps-cross-adapter", "caps-user-mode", "caps-atomics",
             "caps-highest-address", "caps-nodes", "caps-paging-node", "caps-adapter-handle", "caps-history",
             "mmu-levels",

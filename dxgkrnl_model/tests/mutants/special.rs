@@ -125,8 +125,12 @@ fn lost() -> [Mutant; 4] {
 }
 
 /// Answers that one Windows dislikes and another takes, and such as only some drivers owe.
-fn answers() -> [Mutant; 5] {
+fn answers() -> [Mutant; 7] {
+    // Without MultiEngineAware, which the version wants, too.
+    let single = |name| Mutant { also: &["DXG-CAPS-MULTI-ENGINE"], ..on(name, Stage::Start) };
     [
+        single("caps-preemption"),
+        single("caps-cancel"),
         Mutant { windows: |personality| personality.asks_the_childless = true, ..on("caps-children", Stage::Start) },
         Mutant {
             rule: Some("DXG-CAPS-PAGING-NODE"),

@@ -145,19 +145,14 @@ fn driver_caps(toy: &Toy) -> DXGK_DRIVERCAPS {
     caps.MemoryManagementCaps
         .set_CrossAdapterResource(toy.options.cross_adapter || toy.is("caps-cross-adapter-served"));
     let scheduling = &mut caps.SchedulingCaps;
-    scheduling.set_MultiEngineAware(!toy.is("caps-preemption"));
-    scheduling.set_PreemptionAware(!toy.is("caps-patching"));
+    scheduling.set_MultiEngineAware(!toy.is("caps-preemption") && !toy.is("caps-multi-engine"));
+    scheduling.set_PreemptionAware(!toy.is("caps-patching") && !toy.is("caps-multi-engine"));
     scheduling.set_CancelCommandAware(toy.options.cancel_aware);
     scheduling.set_LowIrqlPreemptCommand(compute_only && !toy.is("compute-caps-level"));
     scheduling.set_NoDmaPatching(toy.is("caps-patching"));
     scheduling.set_NativeGpuFence(toy.options.native_fences && (native || toy.is("feature-native-fence")));
     scheduling.set_OptimizedNativeFenceSignaledInterrupt(toy.options.optimized || toy.is("caps-optimized"));
     scheduling.set_No64BitAtomics(toy.options.narrow || toy.is("caps-atomics"));
-    if toy.is("caps-multi-engine") {
-        scheduling.set_CancelCommandAware(false);
-        scheduling.set_MultiEngineAware(false);
-        scheduling.set_PreemptionAware(false);
-    }
     if toy.is("caps-cancel") {
         scheduling.set_CancelCommandAware(true);
         scheduling.set_MultiEngineAware(false);

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::heap::Heap;
 use super::left::Left;
-use super::secure::PRIVATE_MEMORY;
+use super::secure::{FREED, PRIVATE_MEMORY};
 use super::space::Separate;
 use crate::cpu::{self, Site};
 use crate::image::Image;
@@ -422,10 +422,11 @@ impl Machine {
     pub fn free_user(&self, process: &Process, address: usize) -> Result<(), MapError> {
         let region = self.user_region(process, address)?;
         let object = region.page(address).map(|(object, ..)| object).ok_or(MapError::NotMapped)?;
-        if object.secured.load(Ordering::Acquire) != 0 {
+        // From here on nothing secures it.
+        if object.secured.compare_exchange(0, FREED, Ordering::AcqRel, Ordering::Acquire).is_err() {
             return Err(MapError::InUse);
         }
-        self.unmap_user(process, address)?;
+        self.unmap_user(process, address).inspect_err(|_| object.secured.store(0, Ordering::Release))?;
         self.free_pages(&object);
         Ok(())
     }

@@ -14,6 +14,9 @@ use crate::memory::{PAGE_SIZE, PageObject, Rights};
 /// What pages are labelled with that a process has allocated for itself, as opposed to those that are shown to it.
 pub(crate) const PRIVATE_MEMORY: u32 = u32::from_le_bytes(*b"VadS");
 
+/// What counts how often pages are secured says this while the process frees them.
+pub(super) const FREED: u32 = u32::MAX;
+
 /// Pages of a process's own.
 #[derive(Clone, Debug)]
 pub struct Secured {
@@ -46,7 +49,8 @@ impl Machine {
         if object.tag() != PRIVATE_MEMORY || end > region.range().end {
             return Err(MapError::Range);
         }
-        object.secured.fetch_add(1, Ordering::AcqRel);
+        let more = |count| (count != FREED).then_some(count + 1);
+        object.secured.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).map_err(|_| MapError::NotMapped)?;
         Ok(Secured { object, first })
     }
 

@@ -67,17 +67,10 @@ fn churn(scene: &Scene, raw: &Raw, rounds: &AtomicU64) -> Played {
     }
 }
 
-/// What calls of a process that is being ended are refused with.
+/// What calls of a process that is being ended are refused with; or those of a device that is lost by that
+/// ([`Scene::status_of_lost`]).
 const ENDS: [NTSTATUS; 3] =
     [ntstatus::STATUS_INVALID_PARAMETER, ntstatus::STATUS_PROCESS_IS_TERMINATING, ntstatus::STATUS_INVALID_HANDLE];
-
-/// What calls are refused with for a device that is lost by its process's end.
-fn lost(scene: &Scene) -> NTSTATUS {
-    match scene.adapter().personality().user_mode.gpu_exception {
-        true => ntstatus::STATUS_GRAPHICS_GPU_EXCEPTION_ON_DEVICE,
-        false => ntstatus::STATUS_DEVICE_REMOVED,
-    }
-}
 
 /// One process in this Linux process is terminated while its thread makes and destroys everything.
 fn terminate(scene: &Scene, dice: &mut Dice, rounds: &AtomicU64) -> Played {
@@ -101,7 +94,7 @@ fn terminate(scene: &Scene, dice: &mut Dice, rounds: &AtomicU64) -> Played {
     let status = status.or_else(|| refusal.downcast_ref::<Refused>().map(|refused| refused.status));
     // Or it has found what was its memory gone.
     let is_gone = refusal.chain().any(|cause| cause.to_string().contains("access violation"));
-    let is_known = status.is_some_and(|status| ENDS.contains(&status) || status == lost(scene));
+    let is_known = status.is_some_and(|status| ENDS.contains(&status) || status == scene.status_of_lost());
     anyhow::ensure!(is_known || is_gone, "what ended it was {refusal:#}");
     anyhow::ensure!(process.open_handles() == 0, "handles outlive their process");
     let refused = raw.device().err().map(|denied| denied.0);

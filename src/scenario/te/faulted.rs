@@ -3,7 +3,7 @@
 use super::super::client::Client;
 use super::super::{Played, Scene, Setup, Stage, same};
 use super::hardware::{ACTIVE, controller, force, recovered, works};
-use super::held::{Said, Spinner, deaf_until_reset, listen, said, set_deaf};
+use super::held::{Said, Spinner, deaf_until_reset, listen, said, set_deaf, unheard};
 use super::hog::Loop;
 use super::packets::submitted;
 use super::storm::counter;
@@ -17,7 +17,7 @@ use wddm_abi::ntstatus::STATUS_SUCCESS;
 /// queue by then, and none is named behind the reset. One that faults behind it is.
 pub(super) fn ended(stage: &Stage) -> Played {
     let setup = Setup::default().resets(1).setting("PreemptInBuffers", 1).setting("IdleMilliseconds", 0);
-    let setup = setup.with_driver(deaf_until_reset).breaks(&["DXG-ISR-DISMISS"]).may_break(&["NT-INT-STORM"]);
+    let setup = setup.with_driver(deaf_until_reset).breaks(&["NT-INT-STORM", "DXG-ISR-DISMISS"]);
     stage.play(setup, |scene| {
         let (control, wrong) = (controller(scene)?, client(scene, "faults")?);
         let nowhere = Fill { address: 0x7FFF_0000_0000, length: 8, pattern: 0, reserved: 0 }.to_packet();
@@ -30,6 +30,7 @@ pub(super) fn ended(stage: &Stage) -> Played {
         scene.until("the work before the fault", || Ok(faulty.queue.value(&wrong)? == 1))?;
         // The engine says so by an interrupt that is not heard.
         scene.until("the fault", || Ok(counter(scene, 0, "faults")? > before))?;
+        unheard(scene)?;
         same("what was said", said(scene), vec![])?;
         same("the escape", force(&control, None), STATUS_SUCCESS)?;
         recovered(scene, 1)?;

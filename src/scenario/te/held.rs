@@ -436,6 +436,13 @@ win_extern! {
     }
 }
 
+/// Waits until a driver that is [deaf](set_deaf) has been interrupted: it leaves the device as it is, so that its line
+/// storms, whenever the host lets the engine say something.
+pub(super) fn unheard(scene: &Scene) -> Played {
+    let storms = || scene.world.os.report().broken().any(|rule| rule.rule.name == "NT-INT-STORM");
+    scene.until("an interrupt that is not heard", || Ok(storms()))
+}
+
 /// Hears no interrupt from [`set_deaf`] on until a packet engine's reset, and says what it reports.
 pub(super) fn deaf_until_engine(table: &mut DRIVER_INITIALIZATION_DATA) {
     hears(table);
@@ -456,7 +463,7 @@ pub(super) fn deaf_until_reset(table: &mut DRIVER_INITIALIZATION_DATA) {
 pub(super) fn adapter(stage: &Stage) -> Played {
     let node = victim(stage);
     let setup = Setup::default().adapters(2).resets(1).setting("PreemptInBuffers", 1).setting("IdleMilliseconds", 0);
-    let setup = setup.with_driver(deaf_until_reset).breaks(&["DXG-ISR-DISMISS"]).may_break(&["NT-INT-STORM"]);
+    let setup = setup.with_driver(deaf_until_reset).breaks(&["NT-INT-STORM", "DXG-ISR-DISMISS"]);
     stage.play(setup, |scene| {
         let (control, busy) = (controller(scene)?, client(scene, "busy")?);
         let other = scene.adapters.get(1).context("a second adapter")?;
@@ -490,6 +497,7 @@ pub(super) fn adapter(stage: &Stage) -> Played {
         }
         hog.end(0)?;
         scene.until("the end of the packet", || hog.has_ended(0))?;
+        unheard(scene)?;
         same("what was said", said(scene), vec![])?;
         ensure!(!beside.wait_event(&event, Duration::ZERO), "the fence's signal was told of");
         let old = answers(scene);

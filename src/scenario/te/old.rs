@@ -3,7 +3,7 @@
 
 use super::super::{Played, Raw, Scene, Setup, Stage, same};
 use super::hardware::{controller, force, recovered, works};
-use super::held::{Said, Spinner, deaf_until_engine, deaf_until_reset, hears_driver, listen, said, set_deaf};
+use super::held::{Said, Spinner, deaf_until_engine, deaf_until_reset, hears_driver, listen, said, set_deaf, unheard};
 use super::storm::counter;
 use super::{Hog, client, victim};
 use anyhow::{Context, ensure};
@@ -37,7 +37,7 @@ pub(super) fn notices(stage: &Stage) -> Played {
 /// The first reset is the one that user mode forces.
 fn setup() -> Setup {
     let setup = Setup::default().resets(1).setting("IdleMilliseconds", 0).windows(|w| w.tdr.delay = 5 * SECOND);
-    setup.with_driver(deaf_until_reset).breaks(&["DXG-ISR-DISMISS"]).may_break(&["NT-INT-STORM"])
+    setup.with_driver(deaf_until_reset).breaks(&["NT-INT-STORM", "DXG-ISR-DISMISS"])
 }
 
 /// A packet engine does not come off for a preemption, and says that it hangs; the driver hears that interrupt again
@@ -45,12 +45,13 @@ fn setup() -> Setup {
 pub(super) fn packet_engine(stage: &Stage) -> Played {
     let node = victim(stage);
     let setup = Setup::default().resets(1).setting("IdleMilliseconds", 0).windows(|w| w.tdr.delay = 5 * SECOND);
-    let setup = setup.with_driver(deaf_until_engine).breaks(&["DXG-ISR-DISMISS"]).may_break(&["NT-INT-STORM"]);
+    let setup = setup.with_driver(deaf_until_engine).breaks(&["NT-INT-STORM", "DXG-ISR-DISMISS"]);
     stage.play(setup.setting("PreemptInBuffers", 0).setting("ReportHangs", HANGS), |scene| {
         let (control, raws) = (controller(scene)?, [client(scene, "hangs")?, client(scene, "waits")?]);
         let hogs = two(scene, &raws, node)?;
         scene.until("a preemption", || Ok(unanswered(scene, node).is_some()))?;
         std::thread::park_timeout(SAYS);
+        unheard(scene)?;
         same("what was said", said(scene), vec![])?;
         same("the escape", force(&control, Some(node)), STATUS_SUCCESS)?;
         let recovery = recovered(scene, 1)?.remove(0);
@@ -72,7 +73,7 @@ pub(super) fn packet_engine(stage: &Stage) -> Played {
 pub(super) fn taken_off(stage: &Stage) -> Played {
     let node = victim(stage);
     let setup = Setup::default().resets(1).setting("IdleMilliseconds", 0).windows(|w| w.tdr.delay = 5 * SECOND);
-    let setup = setup.with_driver(deaf_until_engine).breaks(&["DXG-ISR-DISMISS"]).may_break(&["NT-INT-STORM"]);
+    let setup = setup.with_driver(deaf_until_engine).breaks(&["NT-INT-STORM", "DXG-ISR-DISMISS"]);
     stage.play(setup.setting("PreemptInBuffers", 1), |scene| {
         let (control, raws) = (controller(scene)?, [client(scene, "counts")?, client(scene, "waits")?]);
         let hogs = [Hog::new(scene, &raws[0], &[node])?, Hog::new(scene, &raws[1], &[node])?];
@@ -82,6 +83,7 @@ pub(super) fn taken_off(stage: &Stage) -> Played {
         deafen(scene);
         hogs[1].spin(node, 0)?;
         scene.until("the preemption of the packet", || Ok(counter(scene, node, "taken off")? > before))?;
+        unheard(scene)?;
         same("what was said", said(scene), vec![])?;
         same("the escape", force(&control, Some(node)), STATUS_SUCCESS)?;
         let recovery = recovered(scene, 1)?.remove(0);
@@ -142,6 +144,7 @@ fn deafen(scene: &Scene) {
 
 /// Resets the adapter, and has work done. What the driver has said since it was deafened.
 fn reset(scene: &Scene, control: &Raw) -> anyhow::Result<Vec<Said>> {
+    unheard(scene)?;
     same("what was said", said(scene), vec![])?;
     same("the escape", force(control, None), STATUS_SUCCESS)?;
     let recovery = recovered(scene, 1)?.remove(0);

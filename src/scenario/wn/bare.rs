@@ -1,8 +1,9 @@
 //! Fences that are opened without a device, and the scheduling priorities of processes.
 
+use super::objects;
 use crate::scenario::db::{denied, raw};
 use crate::scenario::raw::{ALL, READ, THIS_PROCESS, duplicate};
-use crate::scenario::{Denied, Played, Raw, Setup, Stage, same};
+use crate::scenario::{Denied, Played, Raw, Setup, Stage, patience, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::process::ProcessRights;
 use std::ptr::{null_mut, without_provenance_mut};
@@ -34,7 +35,7 @@ pub(super) fn without_device(stage: &Stage) -> Played {
         other.wait_cpu(theirs, &[(opened, 5)], false, Some(handle)).context("a wait")?;
         ensure!(!other.wait_event(&event, Duration::from_millis(20)), "a wait for 5 is over at 3");
         raw.signal_cpu(device, &[(fence.handle, 5)]).context("the maker's signal")?;
-        ensure!(other.wait_event(&event, Duration::from_secs(20)), "the wait for 5 did not end");
+        ensure!(other.wait_event(&event, patience()), "the wait for 5 did not end");
         other.signal_cpu(theirs, &[(opened, 9)]).context("the opener's signal")?;
         same("the value", raw.load(fence.cpu)?, 9)?;
         let back = other.signal_cpu(theirs, &[(opened, 8)]);
@@ -56,11 +57,7 @@ pub(super) fn without_device(stage: &Stage) -> Played {
         for nowhere in [null_mut(), without_provenance_mut(0xDEAD_BEEC), handle] {
             denied("a handle of no shared object", open(&other, nowhere), STATUS_INVALID_HANDLE)?;
         }
-        let shared = |record: &mut wddm_abi::D3DKMT_CREATEALLOCATION| {
-            record.Flags.set_CreateShared(true);
-            record.Flags.set_NtSecuritySharing(true);
-        };
-        let resource = super::objects::resource(&raw, device, shared).context("resource")?.resource;
+        let resource = objects::resource(&raw, device, objects::shared).context("resource")?.resource;
         denied("a resource", open(&raw, raw.share(resource, ALL)?), STATUS_INVALID_PARAMETER)?;
         if scene.adapter().caps().context("caps")?.has_native_fences() {
             let native = raw.shared_native_fence(device, 0)?.handle;

@@ -6,9 +6,7 @@ use anyhow::{Context, ensure};
 use gpu_wire::packet::{Copy, Encoded, Indirect};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
-use wddm_abi::ntstatus::{
-    STATUS_DEVICE_REMOVED, STATUS_GRAPHICS_GPU_EXCEPTION_ON_DEVICE, STATUS_INVALID_PARAMETER, STATUS_SUCCESS,
-};
+use wddm_abi::ntstatus::{STATUS_INVALID_PARAMETER, STATUS_SUCCESS};
 use wddm_abi::{D3DKMT_HANDLE, D3DKMT_WAITFORIDLE, D3DKMT_WAITFORSYNCHRONIZATIONOBJECTFROMGPU, NTSTATUS};
 
 /// How long a wait that must not end is looked at.
@@ -19,14 +17,6 @@ const PACKETS: u32 = 2;
 
 pub(super) fn wait_for_idle(raw: &Raw, device: D3DKMT_HANDLE) -> NTSTATUS {
     raw.call(raw.thunks.D3DKMTWaitForIdle, &mut D3DKMT_WAITFORIDLE { hDevice: device })
-}
-
-/// What a device that is lost answers.
-fn lost(scene: &Scene) -> NTSTATUS {
-    match scene.adapter().personality().user_mode.gpu_exception {
-        true => STATUS_GRAPHICS_GPU_EXCEPTION_ON_DEVICE,
-        false => STATUS_DEVICE_REMOVED,
-    }
 }
 
 /// Waits on a thread of its own: what arrives is the call's status.
@@ -152,6 +142,6 @@ pub(super) fn idle(stage: &Stage) -> Played {
         let waits = begin(&raw, room.device);
         scene.world.os.reset_engine(scene.adapter(), PACKETS, false);
         let status = waits.recv_timeout(patience()).context("it did not return")?;
-        same("a device that is lost", status, lost(scene))
+        same("a device that is lost", status, scene.status_of_lost())
     })
 }

@@ -1,18 +1,18 @@
 //! Calls that name too little, or the wrong thing.
 
 use super::objects::{resource, shared};
-use crate::scenario::db::{Room, raw};
+use crate::scenario::db::{Room, denied, raw};
 use crate::scenario::raw::Thunk;
 use crate::scenario::st::edge;
 use crate::scenario::{Denied, Played, Raw, Setup, Stage, same};
 use anyhow::Context;
 use dxgkrnl_model::personality::HwContexts;
 use wddm_abi::ntstatus::{
-    STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_INVALID_USER_BUFFER, STATUS_NOT_SUPPORTED, STATUS_SUCCESS,
+    STATUS_INVALID_HANDLE, STATUS_INVALID_PARAMETER, STATUS_INVALID_USER_BUFFER, STATUS_NOT_SUPPORTED,
 };
 use wddm_abi::{
-    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_DESTROYALLOCATION2, D3DKMT_HANDLE, D3DKMT_QUERYADAPTERINFO,
-    KMTQUERYADAPTERINFOTYPE as Type, NTSTATUS, Plain,
+    D3DDDI_CREATECONTEXTFLAGS, D3DKMT_DESTROYALLOCATION2, D3DKMT_QUERYADAPTERINFO, KMTQUERYADAPTERINFOTYPE as Type,
+    NTSTATUS, Plain,
 };
 
 /// Behind the last type of the 28000 kit.
@@ -70,27 +70,20 @@ pub(super) fn synchronization_only(stage: &Stage) -> Played {
     Ok(())
 }
 
-/// Destroys one allocation by its handle.
-fn destroy(raw: &Raw, device: D3DKMT_HANDLE, allocation: D3DKMT_HANDLE) -> NTSTATUS {
-    let mut record = D3DKMT_DESTROYALLOCATION2::zeroed();
-    (record.hDevice, record.phAllocationList, record.AllocationCount) = (device, &raw const allocation, 1);
-    raw.call(raw.thunks.D3DKMTDestroyAllocation2, &mut record)
-}
-
 pub(super) fn alone(stage: &Stage) -> Played {
     stage.play(Setup::default(), |scene| {
         let raw = raw(scene)?;
-        let device = raw.device().context("device")?;
-        let made = resource(&raw, device, shared).context("a shared resource")?;
+        let room = Room::new(&raw)?;
+        let made = resource(&raw, room.device, shared).context("a shared resource")?;
         let before = scene.calls("DxgkDdiCloseAllocation");
         for allocation in made.allocations {
-            same("one of a shared resource", destroy(&raw, device, allocation), STATUS_INVALID_PARAMETER)?;
+            denied("one of a shared resource", room.destroy(allocation), STATUS_INVALID_PARAMETER)?;
         }
         same("what the driver heard of it", scene.calls("DxgkDdiCloseAllocation"), before)?;
         let mut record = D3DKMT_DESTROYALLOCATION2::zeroed();
-        (record.hDevice, record.hResource) = (device, made.resource);
-        same("the resource", raw.call(raw.thunks.D3DKMTDestroyAllocation2, &mut record), STATUS_SUCCESS)?;
-        same("one that has gone with it", destroy(&raw, device, made.allocations[0]), STATUS_INVALID_PARAMETER)
+        (record.hDevice, record.hResource) = (room.device, made.resource);
+        raw.ok(raw.thunks.D3DKMTDestroyAllocation2, &mut record).context("the resource")?;
+        denied("one that has gone with it", room.destroy(made.allocations[0]), STATUS_INVALID_PARAMETER)
     })
 }
 

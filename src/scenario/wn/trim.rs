@@ -45,7 +45,7 @@ win_extern! {
     }
 
     fn faults(notice: *mut D3DKMT_TRIMNOTIFICATION) {
-        // SAFETY: a fault is caught by whoever calls.
+        // SAFETY: nothing lies there in any process: the load faults, and the model leaves the callback where it is.
         let word = unsafe { core::ptr::without_provenance::<u64>(8).read_volatile() };
         // SAFETY: never reached.
         unsafe { (*notice).NumBytesToTrim = word };

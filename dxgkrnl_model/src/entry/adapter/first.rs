@@ -61,10 +61,8 @@ pub(super) fn judge(adapter: &Miniport, caps: &Caps) -> Vec<Verdict> {
         caps.driver.SupportNonVGA == 0 || released,
         "SupportNonVGA is set, DxgkDdiStopDeviceAndReleasePostDisplayOwnership is NULL".to_owned(),
     ) as Verdict];
-    // Where another capability wants it, that one's rule says so.
     let flags = caps.driver.SchedulingCaps;
-    let others = flags.PreemptionAware() || flags.NoDmaPatching() || flags.CancelCommandAware();
-    if adapter.table().Version >= DXGKDDI_INTERFACE_VERSION_WDDM2_0 && !others {
+    if adapter.table().Version >= DXGKDDI_INTERFACE_VERSION_WDDM2_0 {
         verdicts.push((&rule::CAPS_MULTI_ENGINE, flags.MultiEngineAware(), format!("{flags:?}")));
     }
     if asked {

@@ -13,7 +13,7 @@
 
 use wddm_abi::{DXGK_QUERYADAPTERINFOTYPE, LINKED_DEVICE};
 
-use super::problem::StartError;
+use super::problem::{LINK_DEVICE, StartError};
 use crate::port::caps::{Caps, Follower};
 use crate::port::ddi::{self, call_ddi};
 use crate::port::miniport::Miniport;
@@ -38,7 +38,7 @@ impl Miniport {
         let links = device.NumberOfLinksInChain;
         self.note("LinkDevice", format!("{status:?}, {links} links"));
         if !status.is_success() {
-            return Err(StartError::Driver { step: "DxgkDdiLinkDevice".into(), status });
+            return Err(StartError::Driver { step: LINK_DEVICE.into(), status });
         }
         if links.max(1) != there || links > MOST {
             return Err(StartError::Links { links, there });

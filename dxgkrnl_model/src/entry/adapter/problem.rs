@@ -25,7 +25,7 @@ use crate::port::rules::start::{ADD_CONTEXT, VERSION_AGREES};
 /// Why an adapter did not start.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StartError {
-    /// The driver refused.
+    /// The driver failed a step.
     #[error("{step} returned {status:?}")]
     Driver {
         /// DDI or query.
@@ -36,7 +36,7 @@ pub enum StartError {
     /// The system refuses the driver, for a rule that it broke.
     #[error("the adapter is refused: {} ({})", rule.name, rule.title)]
     Refused {
-        /// Which.
+        /// The rule that it broke.
         rule: &'static Rule,
         /// What the system's own function ends with.
         status: NTSTATUS,
@@ -44,7 +44,7 @@ pub enum StartError {
     /// The chain of linked adapters is another than the driver says.
     #[error("DxgkDdiLinkDevice names {links} links, and the machine has {there}")]
     Links {
-        /// `LINKED_DEVICE.NumberOfLinksInChain`.
+        /// What the driver has said: `LINKED_DEVICE.NumberOfLinksInChain`.
         links: u32,
         /// Physical adapters that are there.
         there: u32,
@@ -60,11 +60,16 @@ pub enum StartError {
     Stopped,
 }
 
+/// Steps of which Windows shows something else than of those behind them, by the names of their functions.
+pub(super) const ADD_DEVICE: &str = "DxgkDdiAddDevice";
+pub(super) const LINK_DEVICE: &str = "DxgkDdiLinkDevice";
+pub(super) const START_DEVICE: &str = "DxgkDdiStartDevice";
+
 /// `FailureReason` of event 549, as far as it was seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum FailureReason {
-    /// `DxgkDdiStartDevice` failed.
+    /// The driver's `DxgkDdiStartDevice` returned a failure.
     DdiStartDeviceFailed = 1,
     /// The start failed behind `DxgkDdiStartDevice`.
     AddAdapterFailed = 3,
@@ -113,13 +118,11 @@ impl StartError {
             Some(Problem { code: 43, status: ntstatus::STATUS_SUCCESS, event: Some((reason, status)) })
         };
         match self {
-            Self::Driver { step, status } if matches!(step.as_str(), "DxgkDdiAddDevice" | "DxgkDdiLinkDevice") => {
-                added(*status)
-            }
-            Self::Driver { step, status } if step == "DxgkDdiStartDevice" => {
-                started(FailureReason::DdiStartDeviceFailed, *status)
-            }
-            Self::Driver { status, .. } => started(FailureReason::AddAdapterFailed, *status),
+            Self::Driver { step, status } => match step.as_str() {
+                ADD_DEVICE | LINK_DEVICE => added(*status),
+                START_DEVICE => started(FailureReason::DdiStartDeviceFailed, *status),
+                _ => started(FailureReason::AddAdapterFailed, *status),
+            },
             Self::Refused { rule, status } if std::ptr::eq(*rule, &raw const ADD_CONTEXT) => added(*status),
             Self::Refused { status, .. } => started(FailureReason::AddAdapterFailed, *status),
             Self::Links { .. } => added(ntstatus::STATUS_INVALID_PARAMETER),

@@ -5,7 +5,7 @@ use wddm_abi::{
     DXGK_QUERYADAPTERINFOTYPE, DXGK_START_INFO, DXGK_WDDMVERSION, Plain, ntstatus,
 };
 
-use super::problem::StartError;
+use super::problem::{ADD_DEVICE, START_DEVICE, StartError};
 use crate::entry::interface::InterfaceTable;
 use crate::objects::scheduling_log::SchedulingLogSet;
 use crate::port::caps::{Caps, Mmu};
@@ -129,7 +129,7 @@ impl Miniport {
         let status = ddi::status(call_ddi!(self, DxgkDdiAddDevice(device_object, pointer)));
         self.note("AddDevice", format!("{status:?}"));
         if !status.is_success() {
-            return Err(StartError::Driver { step: "DxgkDdiAddDevice".into(), status });
+            return Err(StartError::Driver { step: ADD_DEVICE.into(), status });
         }
         if !self.rules().check(&ADD_CONTEXT, !context.is_null(), || "success with a NULL context".to_owned()) {
             return Err(StartError::refused(&ADD_CONTEXT));
@@ -162,7 +162,7 @@ impl Miniport {
         if !excused {
             self.rules().check(&START_STATUS, ddi::succeeded(status), || format!("{status:?}"));
         }
-        if status.is_success() { Ok(()) } else { Err(StartError::Driver { step: "DxgkDdiStartDevice".into(), status }) }
+        if status.is_success() { Ok(()) } else { Err(StartError::Driver { step: START_DEVICE.into(), status }) }
     }
 
     /// The model asks for the children, where the driver has said that it has some.

@@ -66,7 +66,7 @@ pub(super) fn submission(address: u64, size: u32, user: &[u8], wanted: usize) ->
 /// The driver's flags of a context, from user mode's. NullRendering and SynchronizationOnly are the OS's own.
 ///
 /// Chosen: InitialData, DisableGpuTimeout and NoKmdAccess change nothing. DXGK_CREATECONTEXTFLAGS has no member for
-/// them; no page says who may set the second, and public clients set it on every context.
+/// them; no page says who may set the second, and one public client sets it on its contexts (CL-01).
 fn driver_flags(user: D3DDDI_CREATECONTEXTFLAGS) -> DXGK_CREATECONTEXTFLAGS {
     let mut flags = DXGK_CREATECONTEXTFLAGS::zeroed();
     flags.set_HwQueueSupported(user.HwQueueSupported());

@@ -70,8 +70,7 @@ pub(crate) fn collect_from(adapter: &Arc<Miniport>, queues: &[Arc<HwQueue>]) -> 
 pub(crate) fn wake_from(adapter: &Arc<Miniport>, queue: &Arc<HwQueue>) {
     if queue.has_logs() {
         collect_from(adapter, std::slice::from_ref(queue));
-    }
-    if !queue.is_user_mode() {
+    } else {
         scan_native(adapter);
     }
 }
@@ -81,7 +80,7 @@ pub(crate) fn wake_from(adapter: &Arc<Miniport>, queue: &Arc<HwQueue>) {
 /// IRQL: DISPATCH_LEVEL.
 pub(crate) fn wake_from_engine(adapter: &Arc<Miniport>, node: u32) {
     let on_engine = |queue: &HwQueue| queue.context().node() == node;
-    let unlogged = HwQueue::all_of(adapter).iter().any(|queue| on_engine(queue) && !queue.is_user_mode());
+    let unlogged = HwQueue::all_of(adapter).iter().any(|queue| on_engine(queue) && !queue.has_logs());
     let ended = collect_from(adapter, &with_news(adapter, on_engine));
     let looks = adapter.personality().log_wakes == LogWakes::Values;
     if unlogged || (looks && !ended) {

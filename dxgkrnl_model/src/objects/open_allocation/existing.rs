@@ -25,7 +25,7 @@ use crate::port::miniport::Miniport;
 use crate::port::rules::caps::CAPS_CROSS_ADAPTER_SERVED;
 use crate::port::standard::{self, Data};
 
-/// Most bytes of a heap: its width has 32 bits.
+/// Most bytes of a heap. Chosen: what its width can say, which is a 32-bit number, leaves room for more.
 const MOST_BYTES: u64 = 1 << 30;
 
 /// A heap that exists, and what it is to be.

@@ -185,7 +185,8 @@ impl Record for DXGKARG_SUBMITCOMMAND {
 /// `hHwQueueProgressFence` is all eight bytes of its place: what is named there is a choice of Windows.
 impl Record for DXGKARG_CREATEHWQUEUE {
     fn kept(&self) -> Arguments {
-        let fence = self.as_bytes().as_chunks::<8>().0.get(3).copied().map(u64::from_le_bytes);
+        const PLACE: usize = core::mem::offset_of!(DXGKARG_CREATEHWQUEUE, hHwQueueProgressFence) / 8;
+        let fence = self.as_bytes().as_chunks::<8>().0.get(PLACE).copied().map(u64::from_le_bytes);
         Arguments::of(&[
             ("hHwQueue", self.hHwQueue.word()),
             ("Flags", self.Flags.Value.word()),
