@@ -63,6 +63,7 @@ pub const TABLE: &[Broken] = &[
     image("DestroysOnClose", fences::destroys_on_close, &["NF-07", "NF-09"]),
     row("BelievesProgressHandle", fences::believes_progress_handle, &["CL-20"]),
     row("LogKeepsOldBuffer", fences::log_keeps_old_buffer, &["LB-10"]),
+    row("TakesNoLog", fences::takes_no_log, &["LB-15"]),
     row("LogBeyondBuffer", fences::log_beyond_buffer, &["LB-09"]),
     row("TimestampsBackwards", fences::timestamps_backwards, &["LB-12"]),
     // Monitored fences.

@@ -234,6 +234,11 @@ decorate! {
         }
     }
 
+    /// No log is written.
+    takes_no_log: DxgkDdiSetNativeFenceLogBuffer(_args: *const DXGKARG_SETNATIVEFENCELOGBUFFER) -> NTSTATUS {
+        STATUS_SUCCESS
+    }
+
     /// A log has one entry more than its buffer.
     log_beyond_buffer: DxgkDdiSetNativeFenceLogBuffer(args: *const DXGKARG_SETNATIVEFENCELOGBUFFER) -> NTSTATUS {
         let mut mine = copy!(args);
