@@ -56,6 +56,15 @@ impl AdapterClient {
         self.calls("DxgkDdiUpdateCurrentValuesFromCpu")
     }
 
+    /// Waits until its driver was told of a value once more than `before`: the OS may wake the CPU first, and an engine
+    /// may see the value in memory before its driver hears of it.
+    ///
+    /// # Errors
+    /// When the driver is not told.
+    pub fn until_told(&self, scene: &Scene, before: u64) -> Played {
+        scene.until("the notification of the adapter's driver", || Ok(self.current_value_updates() > before))
+    }
+
     /// Whether the adapter has native fences: on the lower rungs it has not.
     pub fn has_native(&self) -> bool {
         self.adapter.caps().is_some_and(|caps| caps.has_native_fences())

@@ -93,7 +93,7 @@ pub(super) fn monitored_as_native(stage: &Stage) -> Played {
                 }
                 native.until_ran(scene, &format!("the queue that waits for the {how}"), value)?;
                 ensure!(native.is_woken(&waiting, LONG), "{how}: the CPU's wait did not end");
-                ensure!(native.current_value_updates() > told, "{how}: no notification");
+                native.until_told(scene, told).context(how)?;
                 same("the value", (waits.value()?, signals.value()?), (value, value))?;
             }
             same("calls about values of the driver without native fences", plain.current_value_updates(), 0)?;
@@ -187,7 +187,7 @@ pub(super) fn packet_contexts(stage: &Stage) -> Played {
             native.until_ran(scene, "the queue that waits for the context", next)?;
             ensure!(native.is_woken(&waiting, LONG), "the CPU's wait did not end");
             same("what came before the signal", plain.probe.memory.read_u64(0)?, next)?;
-            ensure!(native.current_value_updates() > told, "no notification");
+            native.until_told(scene, told)?;
             same("the value", (fence.value()?, opened.value()?), (next, next))?;
         }
         same("calls about values of the driver without native fences", plain.current_value_updates(), 0)

@@ -131,7 +131,7 @@ pub(super) fn signal_and_wait(stage: &Stage) -> Played {
             ensure!(one.is_woken(&waiting, LONG), "the CPU's wait did not end");
             if one.has_native() {
                 ensure!(two.native_fence_interrupts() > reported, "the signal did not interrupt");
-                ensure!(one.current_value_updates() > before.0, "no notification");
+                one.until_told(scene, before.0)?;
             }
             same("values written by the signalling adapter's driver", two.current_value_updates(), before.1)?;
             same("CurrentValue", (fence.value()?, opened.value()?), (10, 10))?;
@@ -175,7 +175,7 @@ pub(super) fn same_adapter(stage: &Stage) -> Played {
             one.queue_wait(&fence, value)?;
             signals.run(|list| list.signal(&fence, value))?;
             one.until_ran(scene, "the queue of the same adapter", value)?;
-            scene.until("the other adapter's notification", || Ok(two.current_value_updates() > before.1))?;
+            two.until_told(scene, before.1)?;
         }
         same("calls of the signalling adapter's driver", one.current_value_updates(), before.0)?;
         scene.until("both queues are done", || {
