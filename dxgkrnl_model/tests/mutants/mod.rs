@@ -56,7 +56,7 @@ const PLAIN: &[(Stage, &[&str])] = &[
             "caps-granularity", "caps-per-engine-tdr", "caps-virtual", "caps-cross-adapter", "caps-user-mode", "caps-atomics",
             "caps-highest-address", "caps-nodes", "caps-paging-node", "caps-adapter-handle", "caps-history",
             "mmu-levels",
-            "mmu-table-size", "mmu-table-segment", "mmu-update-mode", "mmu-large-leaf", "segment-shape",
+            "mmu-table-size", "mmu-table-segment", "mmu-table-cpu", "mmu-update-mode", "mmu-large-leaf", "segment-shape",
             "segment-paging-buffer", "native-fence-caps", "user-mode-caps", "cb-handle", "cb-object", "cb-pointer",
             "cb-map-range", "cb-unmap", "cb-free", "leak-mapping", "leak-memory", "leak-interface", "isr-claim", "clock-status",
             "clock-pair", "clock-forward",

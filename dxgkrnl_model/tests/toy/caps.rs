@@ -263,6 +263,8 @@ fn level_description(toy: &Toy, level: u32) -> DXGK_PAGE_TABLE_LEVEL_DESC {
         "mmu-table-segment" if level == 1 => {
             description.PageTableSegmentId = 1;
         }
+        // The CPU does not see the third segment.
+        "mmu-table-cpu" if level == 0 => description.PagingProcessPageTableSegmentId = 3,
         // Behind the last of three segments.
         "mmu-table-behind" if level == 0 => {
             (description.PageTableSegmentId, description.PagingProcessPageTableSegmentId) = (4, 4);

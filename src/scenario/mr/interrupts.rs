@@ -4,7 +4,7 @@ use crate::client::{Fence, List, Queue};
 use crate::scenario::client::{Client, Waiting, native_interrupts, until_idle};
 use crate::scenario::raw::ALL;
 use crate::scenario::{Played, Raw, Scene, Setup, Stage, same};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use dxgkrnl_model::adapter::Notification;
 use nt_model::InterruptDelivery;
 use std::collections::BTreeSet;
@@ -198,11 +198,16 @@ impl Both {
 
     /// Stores to the monitored fence by a packet that tells nobody.
     fn store(&self, scene: &Scene, queue: &Queue, value: u64) -> Played {
+        self.store_alone(scene, queue, value)?;
+        self.monitored_wait.still_waits(&self.rig, "a store that tells nobody")
+    }
+
+    /// As [`store`](Self::store), without a look at the waiter.
+    fn store_alone(&self, scene: &Scene, queue: &Queue, value: u64) -> Played {
         let address = self.monitored.info()?.gpu_va;
         queue.run(|list| list.store(address, value))?;
         until_idle(scene, queue)?;
-        same("the monitored fence", self.rig.value(&self.monitored)?, value)?;
-        self.monitored_wait.still_waits(&self.rig, "a store that tells nobody")
+        same("the monitored fence", self.rig.value(&self.monitored)?, value)
     }
 }
 
@@ -229,11 +234,26 @@ pub(super) fn null_only_native(stage: &Stage) -> Played {
     })
 }
 
-pub(super) fn null_for_both(stage: &Stage) -> Played {
-    stage.play(Setup::default().setting("SingleFenceInterrupt", 1), |scene| {
+/// Both kinds of fence, after a store to the monitored one, and a queue of each mode. Each interrupt has the OS look at
+/// every fence here, and where the engine signals a paging queue's fence, that interrupt may come late: a store that an
+/// interrupt came beside shows nothing, and another one is tried.
+fn undisturbed(scene: &Scene) -> Result<(Both, Queue, Queue)> {
+    for _ in 0..10 {
+        let before = native_interrupts(scene).len();
         let both = Both::new(scene)?;
         let (queue, kernel) = (both.rig.queue(0)?, both.rig.queue_for(false)?);
-        both.store(scene, &queue, 1)?;
+        both.store_alone(scene, &queue, 1)?;
+        let looked = both.monitored_wait.still_waits(&both.rig, "a store that tells nobody");
+        if looked.is_ok() || native_interrupts(scene).len() == before {
+            return looked.map(|()| (both, queue, kernel));
+        }
+    }
+    bail!("each of ten stores woke its waiter, and an interrupt came beside each");
+}
+
+pub(super) fn null_for_both(stage: &Stage) -> Played {
+    stage.play(Setup::default().setting("SingleFenceInterrupt", 1), |scene| {
+        let (both, queue, kernel) = undisturbed(scene)?;
         signal(scene, &queue, &both.native, 1)?;
         both.native_wait.comes(&both.rig, "the native fence")?;
         both.monitored_wait.comes(&both.rig, "the monitored fence")?;

@@ -98,6 +98,7 @@ static ENDS_START: &[&Rule] = &[
     &rule::LINK_NODES,
     // Documented as a bug check.
     &rule::MMU_UPDATE_MODE,
+    &rule::MMU_TABLE_CPU,
     // Seen by authors of drivers, of some under a switch of the personality's.
     &VERSION_AGREES,
     &INIT_SLOT_VERSION,

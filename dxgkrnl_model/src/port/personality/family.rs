@@ -307,19 +307,23 @@ pub enum Windows {
     Default,
     /// The default with one reading: its place in [`READINGS`].
     Reading(usize),
-    /// The default with two readings: their places in [`READINGS`], to see which two of a row something needs.
-    Two(usize, usize),
+    /// The default with several readings: a bit for the place of each in [`READINGS`], to see which of a row or a seed
+    /// something needs.
+    Several(u128),
     /// A random half of the readings that are [`drawn`](Reading::drawn): the same for equal seeds, on every machine.
     Seed(u64),
     /// A row of the pairwise [covering set](covering::rows): its place, from 0.
     Row(usize),
 }
 
+// As many as `Windows::Several` has bits for.
+const _: () = assert!(READINGS.len() <= u128::BITS as usize, "more readings than bits");
+
 /// The error of a `--windows` value that is neither a number nor a known name. Its text lists the names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "no Windows is called '{0}': a number draws one, row-1 to row-{rows} are those in which each two readings meet, or \
-     one of default, {names}, or two of these with a + between",
+     one of default, {names}, or several of these with a + between",
     rows = covering::rows().len(),
     names = names().join(", ")
 )]
@@ -347,9 +351,11 @@ impl FromStr for Windows {
             return row.map(Self::Row).ok_or_else(|| UnknownWindows(text.to_owned()));
         }
         let place = |name: &str| READINGS.iter().position(|reading| reading.name == name);
-        let found = match text.split_once('+') {
-            Some((one, other)) => place(one).zip(place(other)).map(|(one, other)| Self::Two(one, other)),
-            None => place(text).map(Self::Reading),
+        let found = if text.contains('+') {
+            let bits = text.split('+').map(|name| place(name.trim()).map(|at| 1 << at));
+            bits.collect::<Option<Vec<u128>>>().map(|bits| Self::Several(bits.iter().fold(0, |all, bit| all | bit)))
+        } else {
+            place(text).map(Self::Reading)
         };
         found.ok_or_else(|| UnknownWindows(text.to_owned()))
     }
@@ -361,8 +367,9 @@ impl Windows {
         match self {
             Self::Default => Vec::new(),
             Self::Reading(at) => READINGS.get(at).into_iter().collect(),
-            Self::Two(one, other) => {
-                READINGS.iter().enumerate().filter(|(at, _)| [one, other].contains(at)).map(|(_, it)| it).collect()
+            Self::Several(bits) => {
+                let all = READINGS.iter().enumerate();
+                all.filter(|(at, _)| bits & (1 << at) != 0).map(|(_, reading)| reading).collect()
             }
             Self::Row(at) => covering::rows().get(at).cloned().unwrap_or_default(),
             Self::Seed(seed) => {
@@ -481,8 +488,10 @@ mod tests {
         assert!("+5".parse::<Windows>().is_err());
         let two: Option<Windows> = "event-first+progress-at-48".parse().ok();
         assert_eq!(two.map(|two| two.to_string()), Some("progress-at-48 + event-first".to_owned()));
-        for wrong in ["event-first+", "event-first+frobnicate", "event-first+short-list+contiguous", "row-0", "row-+1"]
-        {
+        // What a run says that it played can be played again, or a part of it.
+        let said = SEED_3.join(" + ");
+        assert_eq!(said.parse().map(|windows: Windows| windows.to_string()), Ok(said));
+        for wrong in ["event-first+", "event-first+frobnicate", "row-0", "row-+1"] {
             assert!(wrong.parse::<Windows>().is_err(), "{wrong}");
         }
         assert!("frobnicate".parse::<Windows>().is_err_and(|error| error.to_string().contains("over-budget")));

@@ -187,6 +187,14 @@ rules! {
         bugcheck: none,
         fix: "name an existing memory segment or 0",
     }
+    /// Page tables that the CPU does not see.
+    MMU_TABLE_CPU = "DXG-MMU-TABLE-CPU" {
+        title: "PagingProcessPageTableSegmentId is 0, system memory, or a segment that says CpuVisible",
+        source: "not documented; bug check 0x10E/0x49, seen at the start by the author of a driver with GPU virtual \
+            addresses: the OS fills the first tables of the paging process itself, whatever PageTableUpdateMode says",
+        bugcheck: (0x10E, 0x49),
+        fix: "put the paging process's page tables into system memory, or into a segment that the CPU sees",
+    }
     /// Update mode.
     MMU_UPDATE_MODE = "DXG-MMU-UPDATE-MODE" {
         title: "PageTableUpdateMode is one of three, and not CPU_VIRTUAL with page directories in a local memory segment",

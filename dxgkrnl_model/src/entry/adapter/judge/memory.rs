@@ -53,6 +53,9 @@ pub(super) fn judge_mmu(caps: &Caps, mmu: &Mmu) -> Vec<Verdict> {
     let mut sizes = true;
     let mut segments = true;
     let mut directories_local = false;
+    let mut seen = true;
+    let is_seen =
+        |id: u32| caps.is_system_memory(id) || caps.segment(id).is_none_or(|segment| segment.descriptor.Flags.CpuVisible());
     for (index, level) in mmu.levels.iter().enumerate() {
         let in_system = [level.PageTableSegmentId, level.PagingProcessPageTableSegmentId];
         let in_system = in_system.into_iter().any(|id| caps.is_system_memory(id));
@@ -61,6 +64,7 @@ pub(super) fn judge_mmu(caps: &Caps, mmu: &Mmu) -> Vec<Verdict> {
         sizes &= !fixed || level.PageTableSizeInBytes != 0;
         sizes &= !(in_system && fixed) || level.PageTableSizeInBytes == 4096;
         segments &= is_memory(level.PageTableSegmentId) && is_memory(level.PagingProcessPageTableSegmentId);
+        seen &= is_seen(level.PagingProcessPageTableSegmentId);
         directories_local |= index > 0 && !caps.is_system_memory(level.PageTableSegmentId);
     }
     let mode = mmu.update_mode();
@@ -84,6 +88,7 @@ pub(super) fn judge_mmu(caps: &Caps, mmu: &Mmu) -> Vec<Verdict> {
         ),
         (&rule::MMU_TABLE_SIZE, sizes, tables(mmu)),
         (&rule::MMU_TABLE_SEGMENT, segments, tables(mmu)),
+        (&rule::MMU_TABLE_CPU, seen, tables(mmu)),
         (
             &rule::MMU_UPDATE_MODE,
             known && !(cpu && directories_local),
