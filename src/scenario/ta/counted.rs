@@ -55,7 +55,9 @@ fn unanswered(scene: &Scene, node: u32, gate: &Gate) -> Played {
     runs.spin(node, 0)?;
     runs.begins(scene, 0)?;
     waits.short(node, 0)?;
-    scene.until("a preemption", || Ok(matches!(journal().last(), Some(PacketEvent::Preempting { .. }))))?;
+    scene
+        .until("a preemption", || Ok(matches!(journal().last(), Some(PacketEvent::Preempting { .. }))))
+        .with_context(|| format!("node {node}: {:x?}", journal()))?;
     let (packet, any) = newest(&journal());
     ensure!(packet.is_some() && packet != any, "the newest id is a packet's: {:x?}", journal().last());
     std::thread::scope(|scope| -> Played {

@@ -310,6 +310,8 @@ pub(super) fn queues(stage: &Stage) -> Played {
             innocent.wait_cpu(device, &[(fence.handle, 1)], false, Some(handle))?;
             packets.push(Encoded::fence_signal(GpuVa(fence.gpu), 1));
         }
+        // The fences may be mapped behind the calls that made them: what is mapped later is mapped behind them.
+        let _mapped = beside.room.memory(scene, 4096)?;
         beside.queue.submit(&beside.room, 1, &packets, 2)?;
         // Suspensions are counted by context: what the OS suspends behind a fault has another number.
         for _ in 0..2 {
