@@ -13,6 +13,7 @@
 //! `DxgkDdiStartDevice`, since the query "may originate from any source". `Available` says that the OS supports the
 //! feature. Without the interface a driver is taken at its word by the callbacks that the interface replaced.
 
+pub(crate) mod display;
 pub(crate) mod testing;
 
 use std::collections::BTreeMap;
@@ -368,7 +369,7 @@ impl Features {
             Data4: [0x9a, 0x33, 0x51, 0x0c, 0x2f, 0x7d, 0x88, 0x10],
         };
         let mut space = Space::new();
-        let status = query_interface(adapter, &unknown, &mut space, Space::SIZE);
+        let status = query_interface(adapter, &unknown, &mut space, (Space::SIZE, 1));
         let untouched = space.is_untouched();
         let missing = status == ntstatus::STATUS_SYSTEM_SHUTDOWN;
         let refused = status == ntstatus::STATUS_NOT_SUPPORTED && untouched;
@@ -380,30 +381,34 @@ impl Features {
 
 /// Room for an interface, with a pattern behind it.
 #[repr(C, align(8))]
-struct Space([u8; Space::SIZE as usize + 64]);
+struct Space([u8; Space::MOST as usize + 64]);
 
 impl Space {
+    /// Bytes of the feature interface.
     const SIZE: u16 = 48;
+    /// Bytes of the largest one.
+    const MOST: u16 = 128;
     const PATTERN: u8 = 0xC7;
 
     fn new() -> Self {
-        Self([Self::PATTERN; Self::SIZE as usize + 64])
+        Self([Self::PATTERN; Self::MOST as usize + 64])
     }
 
     fn is_untouched(&self) -> bool {
-        self.0.iter().all(|byte| *byte == Self::PATTERN)
+        self.is_untouched_from(0)
     }
 
-    fn tail_is_untouched(&self) -> bool {
-        self.0[Self::SIZE as usize..].iter().all(|byte| *byte == Self::PATTERN)
+    /// Returns whether nothing is written from byte `size` on.
+    fn is_untouched_from(&self, size: u16) -> bool {
+        self.0.get(size.into()..).is_some_and(|tail| tail.iter().all(|byte| *byte == Self::PATTERN))
     }
 }
 
-fn query_interface(adapter: &Miniport, guid: &GUID, space: &mut Space, size: u16) -> NTSTATUS {
+fn query_interface(adapter: &Miniport, guid: &GUID, space: &mut Space, (size, version): (u16, u16)) -> NTSTATUS {
     let mut query = QUERY_INTERFACE::zeroed();
     query.InterfaceType = guid;
     query.Size = size;
-    query.Version = 1;
+    query.Version = version;
     query.Interface = space.0.as_mut_ptr().cast();
     let context = adapter.context();
     let arguments = &raw mut query;
@@ -413,13 +418,13 @@ fn query_interface(adapter: &Miniport, guid: &GUID, space: &mut Space, size: u16
 fn ask_for_interface(adapter: &Miniport) -> Option<DXGKDDI_FEATURE_INTERFACE> {
     use wddm_abi::Plain;
     let mut space = Space::new();
-    let status = query_interface(adapter, &GUID_WDDM_INTERFACE_FEATURE, &mut space, Space::SIZE);
+    let status = query_interface(adapter, &GUID_WDDM_INTERFACE_FEATURE, &mut space, (Space::SIZE, 1));
     if !status.is_success() {
         adapter.rules().count(&QUERY_INTERFACE_RULE);
         return None;
     }
     let interface = DXGKDDI_FEATURE_INTERFACE::from_bytes(&space.0)?;
-    let sound = space.tail_is_untouched()
+    let sound = space.is_untouched_from(Space::SIZE)
         && interface.Size == Space::SIZE
         && interface.Version == 1
         && interface.QueryFeatureSupport.is_some();
@@ -430,12 +435,13 @@ fn ask_for_interface(adapter: &Miniport) -> Option<DXGKDDI_FEATURE_INTERFACE> {
                 "DXGKDDI_FEATURE_INTERFACE came back with Size {}, Version {}{}",
                 interface.Size,
                 interface.Version,
-                if space.tail_is_untouched() { "" } else { ", and bytes behind it written" }
+                if space.is_untouched_from(Space::SIZE) { "" } else { ", and bytes behind it written" }
             )
         })
         .then_some(interface)
 }
 
+/// Calls a function that every interface begins with: `InterfaceReference`, or `InterfaceDereference`.
 fn reference(adapter: &Miniport, interface: &DXGKDDI_FEATURE_INTERFACE, add: bool) {
     let function = if add { interface.InterfaceReference } else { interface.InterfaceDereference };
     let Some(function) = function else { return };

@@ -5,6 +5,9 @@ use std::fmt;
 /// The order that 24H2 was seen to follow.
 pub const START_26100: &str = include_str!("../../transcripts/start_26100.txt");
 
+/// The interfaces of displays that a transcript may name: `I2C` is `GUID_DEVINTERFACE_I2C`.
+pub(crate) const DISPLAY_INTERFACES: [&str; 5] = ["I2C", "OPM", "OPM_2_JTP", "OPM_2", "OPM_3"];
+
 /// When a query is made and whether a start rests on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
@@ -38,6 +41,8 @@ pub(crate) enum Step {
     Segments,
     PageTableLevels,
     PhysicalAdapter,
+    /// Of [`DISPLAY_INTERFACES`].
+    QueryInterfaces(Vec<String>),
     QueryInterfaceProbe,
     QueryUnknown,
     Judge,
@@ -81,6 +86,10 @@ fn parse_step(words: &[&str]) -> Option<Step> {
         ["segments"] => Step::Segments,
         ["page-table-levels"] => Step::PageTableLevels,
         ["physical-adapter"] => Step::PhysicalAdapter,
+        ["query-interfaces", ref names @ ..] if !names.is_empty() => {
+            let known = |name: &&str| DISPLAY_INTERFACES.contains(name).then(|| (*name).to_owned());
+            Step::QueryInterfaces(names.iter().map(known).collect::<Option<_>>()?)
+        }
         ["query-interface-probe"] => Step::QueryInterfaceProbe,
         ["query-unknown"] => Step::QueryUnknown,
         ["judge"] => Step::Judge,
@@ -132,6 +141,8 @@ mod tests {
 
     #[test]
     fn a_bad_line_is_named() {
+        let none = parse("query-interfaces I2C FROB");
+        assert_eq!(none, Err(BadTranscript { line: 1, text: "query-interfaces I2C FROB".into() }));
         let error = parse("add-device\n\nquery DRIVERCAPS many required\n");
         assert_eq!(error, Err(BadTranscript { line: 3, text: "query DRIVERCAPS many required".into() }));
     }

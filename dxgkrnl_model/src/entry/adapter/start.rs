@@ -96,6 +96,10 @@ impl Miniport {
                 self.query_followers(caps);
                 Ok(())
             }
+            Step::QueryInterfaces(names) => {
+                crate::port::features::display::query(self, names);
+                Ok(())
+            }
             Step::QueryInterfaceProbe => {
                 Features::of(self).probe_query_interface(self);
                 Ok(())
