@@ -12,6 +12,7 @@
 mod device;
 mod kernel;
 mod memory;
+mod polled;
 mod queue;
 mod scheduling;
 
@@ -169,6 +170,13 @@ pub(super) const CASES: &[Scenario] = &[
         title: "a DPC for which nothing is left: the driver tells nothing anew, and work goes on",
         source: "DxgkCbQueueDpc, Return value; DxgkDdiDpcRoutine, Remarks",
         play: device::late_dpc,
+    },
+    Scenario {
+        id: "DD-24",
+        title: "what the driver measures is asked for again and again: while an engine's reset is prepared, behind it, and \
+                not once the adapter stops",
+        source: "DXGK_QUERYADAPTERINFOTYPE, DXGKQAITYPE_NODEPERFDATA and DXGKQAITYPE_ADAPTERPERFDATA; D3DKMT_NODE_PERFDATA",
+        play: polled::polled,
     },
 ];
 

@@ -36,7 +36,7 @@ const NEEDS: &[Need] = &[
         "ST-69", "ST-70", "ST-71", "ST-72", "ST-80", "ST-81", "ST-82", "ST-83", "ST-84", "ST-85", "ST-86", "ST-87",
         "ST-88", "ST-89", "ST-95", "ST-96",
         "DD-01", "DD-02", "DD-03", "DD-04", "DD-08", "DD-09", "DD-10", "DD-12", "DD-13",
-        "DD-15", "DD-17", "DD-19", "DD-22", "DD-23", "CL-22",
+        "DD-15", "DD-17", "DD-19", "DD-22", "DD-23", "DD-24", "CL-22",
     ]),
     (0, "it hangs a packet node, which every rung has", &[
         "TE-01", "TE-02", "TE-03", "TE-04", "TE-06", "TE-07", "TE-08", "TE-09", "TE-10", "TE-21", "TE-28", "TE-29",

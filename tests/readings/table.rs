@@ -82,5 +82,6 @@ pub const BY_THEIR_CASES: &[(&str, &str)] = &[
     ("packet-cap-of-queues", "how many buffers are with the driver at once is a race; DB-56 counts them"),
     ("one-packet", "how many packets are with the driver at once is a race; TE-84 counts them"),
     ("hasty-preemption", "a rate alone; TE-42 rests on what it leaves"),
+    ("performance-polled", "how often the same question comes is a time alone; DD-24 counts the questions"),
     ("preemptions-not-submitted", "a member that DxgkDdiResetFromTimeout is not given; TA-22 looks at what is told"),
 ];

@@ -9,6 +9,7 @@ mod every_slot;
 mod first;
 pub(crate) mod judge;
 pub(crate) mod link;
+mod polls;
 mod problem;
 mod removal;
 pub(crate) mod start;

@@ -350,6 +350,9 @@ pub struct Personality {
     /// DxgkDdiQueryChildRelations is called although DxgkDdiStartDevice has said that there are no children. Starts of
     /// render-only drivers were seen without the call; no page says so.
     pub asks_the_childless: bool,
+    /// How often the driver is asked for NODEPERFDATA of each node and for ADAPTERPERFDATA, from its start to its stop;
+    /// `None`: when a monitor wants to know. About once a second was seen.
+    pub polls: Option<Ticks>,
     /// How an allocation's content is said to be lost.
     pub lost_by: LostBy,
     /// What becomes of PHYSICALADAPTERCAPS.
@@ -514,6 +517,7 @@ impl Default for Personality {
             refusals_end_start: false,
             power_components_demanded: false,
             asks_the_childless: false,
+            polls: None,
             lost_by: LostBy::default(),
             physical_adapter_caps: PhysicalAdapterCaps::default(),
             copy_node_demanded: false,

@@ -32,7 +32,11 @@ pub(crate) enum Need {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     AddDevice,
-    Query { name: String, size: usize, need: Need },
+    Query {
+        name: String,
+        size: usize,
+        need: Need,
+    },
     StartDevice,
     Children,
     Features,

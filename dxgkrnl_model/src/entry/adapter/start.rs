@@ -5,6 +5,7 @@ use wddm_abi::{
     DXGK_QUERYADAPTERINFOTYPE, DXGK_START_INFO, DXGK_WDDMVERSION, Plain, ntstatus,
 };
 
+use super::polls::Polls;
 use super::problem::{ADD_DEVICE, START_DEVICE, StartError};
 use crate::entry::interface::InterfaceTable;
 use crate::objects::scheduling_log::SchedulingLogSet;
@@ -64,6 +65,7 @@ impl Miniport {
                 SchedulingLogSet::of(self).start(self);
                 crate::sched::interrupt::probe_foreign_interrupt(self);
                 crate::port::calibration::calibrate(self);
+                Polls::of(self).start(self);
                 Ok(())
             }
             Err(error) => {

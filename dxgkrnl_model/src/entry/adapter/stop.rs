@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use wddm_abi::{NTSTATUS, ntstatus};
 
+use super::polls::Polls;
 use crate::entry::interface::memory::DriverMemory;
 use crate::memory::fence::kept::Kept;
 use crate::memory::fence::window::Windows;
@@ -35,6 +36,7 @@ impl Miniport {
         }
         self.call_every_slot();
         self.set_state(AdapterState::Stopping);
+        Polls::of(self).stop(self);
         for process in ProcessInner::all_of(self.shared()) {
             process.leave_adapter(self);
         }

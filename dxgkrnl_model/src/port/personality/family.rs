@@ -297,6 +297,9 @@ readings! {
     "childless-asked", "a driver without children is asked for them all the same",
         "none: starts of render-only drivers were seen without the question":
         asks_the_childless = true;
+    "performance-polled", "each node's NODEPERFDATA and ADAPTERPERFDATA are asked for fifty times a second",
+        "none: about once a second was seen, for as long as the adapter was up":
+        polls = Some(20 * MS);
 }
 
 /// Which member of the family is played.

@@ -54,8 +54,9 @@ pub(super) fn judge_mmu(caps: &Caps, mmu: &Mmu) -> Vec<Verdict> {
     let mut segments = true;
     let mut directories_local = false;
     let mut seen = true;
-    let is_seen =
-        |id: u32| caps.is_system_memory(id) || caps.segment(id).is_none_or(|segment| segment.descriptor.Flags.CpuVisible());
+    let is_seen = |id: u32| {
+        caps.is_system_memory(id) || caps.segment(id).is_none_or(|segment| segment.descriptor.Flags.CpuVisible())
+    };
     for (index, level) in mmu.levels.iter().enumerate() {
         let in_system = [level.PageTableSegmentId, level.PagingProcessPageTableSegmentId];
         let in_system = in_system.into_iter().any(|id| caps.is_system_memory(id));
