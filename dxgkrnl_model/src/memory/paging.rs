@@ -27,9 +27,7 @@ use crate::port::ddi::{self, call_ddi};
 use crate::port::miniport::Miniport;
 use crate::port::poison;
 use crate::port::query::Buffer as Guarded;
-use crate::port::rules::paging::{
-    PAGING_BUSY, PAGING_OVERRUN, PAGING_PRIVATE, PAGING_PROGRESS, PAGING_STATUS,
-};
+use crate::port::rules::paging::{PAGING_BUSY, PAGING_OVERRUN, PAGING_PRIVATE, PAGING_PROGRESS, PAGING_STATUS};
 use crate::port::sync::{Lock, Rank};
 
 /// Buffers an operation may be split over before it is given up.

@@ -77,7 +77,9 @@ impl Pager {
             let held = status.is_success() && after == before && left;
             let held = adapter.rules().check(&PAGING_IMMEDIATE, held, || {
                 let written = if left { "not written" } else { "written" };
-                format!("{op:?}: {status:?}; the buffer, {before:x?} before and {after:x?} behind the call, is {written}")
+                format!(
+                    "{op:?}: {status:?}; the buffer, {before:x?} before and {after:x?} behind the call, is {written}"
+                )
             });
             if !held {
                 return Err(PagingError::Driver(status));
