@@ -221,7 +221,7 @@ impl PageTables {
 
     /// The updates that initialize every table, those of level 0 first, each by one invalid entry that is repeated.
     /// Above, all entries of a table are in one update.
-    pub(crate) fn from_leaves(&self) -> Vec<Update> {
+    pub(crate) fn leaves_first(&self) -> Vec<Update> {
         let mut updates = Vec::new();
         if let Some(root) = &self.root {
             self.at_once(root, 0, self.root_entries, &mut updates);
@@ -607,7 +607,7 @@ mod tests {
         let none = [DXGK_PTE::zeroed()];
         let high = 1 << 38;
         assert!(tables.set(high, 3 * 512, &none, Purpose::default(), &mut Source(0)).is_some());
-        let updates = tables.from_leaves();
+        let updates = tables.leaves_first();
         let form = |update: &Update| (update.level, update.count, update.entries.len(), update.address, update.initial);
         let leaf = |number: u64| (0, 512, 1, high + (number << 21), true);
         let wanted = [leaf(0), leaf(1), leaf(2), (1, 512, 512, high, true), (2, 512, 512, 0, true)];

@@ -195,7 +195,7 @@ impl AddressSpace {
             let mut tables = self.tables.lock();
             let Some(tables) = tables.as_mut() else { return Ok(()) };
             let made = tables.set(range.start, pages, &[DXGK_PTE::zeroed()], Purpose::default(), &mut source);
-            made.map(|_| tables.from_leaves())
+            made.map(|_| tables.leaves_first())
         };
         let Some(updates) = updates else { return Err(source.error()) };
         self.run(adapter, manager, updates, None)
