@@ -116,7 +116,8 @@ fn what_the_system_maps_for_itself_may_be_in_the_upper_half() {
     }
 }
 
-/// Paging buffers are no allocations: what maps them in the aperture has no handle. They lie at its end, the first last.
+/// Paging buffers are no allocations: what maps them in the aperture has no handle. They lie at its end, the first one
+/// last.
 #[test]
 fn paging_buffers_are_mapped_in_the_aperture_that_is_named_for_them() {
     for tables_before_context in [false, true] {

@@ -128,8 +128,8 @@ pub fn build(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
     STATUS_SUCCESS
 }
 
-/// Counts a mapping of an aperture, or its end: by one name for an allocation, by another for a DMA buffer, whose handle
-/// is NULL. False: the handle names neither, or this is the mutant that takes it for an allocation's.
+/// Counts a mapping of an aperture, or its end: by one name for an allocation, by another for a DMA buffer, whose
+/// handle is NULL. False: the handle names neither, or this is the mutant that takes it for an allocation's.
 fn aperture(toy: &Toy, (of_allocation, of_buffer): (&'static str, &'static str), handle: HANDLE, pages: usize) -> bool {
     if handle.is_null() && !toy.is("paging-status-aperture") {
         toy.count(of_buffer);

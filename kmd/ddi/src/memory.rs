@@ -192,7 +192,7 @@ unsafe fn build<P: Platform>(irql: &Passive, started: &Started<P>, args: *mut DX
             return Ok(());
         }
     };
-    // NULL with updates of the paging process's own page tables; where a buffer comes with them, they leave it as it is.
+    // NULL with updates of the paging process's own page tables; where a buffer comes with them, it stays as it is.
     let bytes = match args.pDmaBuffer.is_null() {
         true => &mut [],
         // SAFETY: the caller's promise.
