@@ -396,8 +396,12 @@ impl Manager {
         let system = self.system().ok_or(none)?;
         let Content::Pages { addresses, .. } = &content else { return Err(none) };
         let pages = addresses.len() as u64;
-        let maximum = if wanted.maximum == 0 { space::PAGING_SPACE } else { wanted.maximum };
-        let wanted = Wanted { size: pages * PAGE, maximum, ..*wanted };
+        let tabled = system.paging_range(adapter);
+        let (minimum, maximum) = match wanted.maximum {
+            0 => (wanted.minimum.max(tabled.start), tabled.end),
+            maximum => (wanted.minimum, maximum),
+        };
+        let wanted = Wanted { size: pages * PAGE, minimum, maximum, ..*wanted };
         let address = system.insert(&wanted, Use::System).ok_or(none)?;
         let set = system.set(adapter, self, address, pages, &content, purpose);
         if set.is_err() {
@@ -448,7 +452,9 @@ impl Manager {
         let none = PagingError::Driver(wddm_abi::ntstatus::STATUS_NO_MEMORY);
         let system = self.system().ok_or(none)?;
         let pages = bytes.div_ceil(PAGE);
-        let wanted = Wanted { size: pages * PAGE, maximum: space::PAGING_SPACE, alignment: PAGE, ..Wanted::default() };
+        let tabled = system.paging_range(adapter);
+        let (minimum, maximum) = (tabled.start, tabled.end);
+        let wanted = Wanted { size: pages * PAGE, minimum, maximum, alignment: PAGE, ..Wanted::default() };
         let address = system.insert(&wanted, Use::System).ok_or(none)?;
         let (segment, first) = memory.physical();
         let addresses = (0..pages).map(|page| first + page * PAGE).collect();

@@ -10,6 +10,7 @@ mod monitored;
 mod mutants;
 mod named;
 mod once;
+mod paging_process;
 mod recorded;
 mod roots;
 mod storage;
@@ -101,8 +102,9 @@ fn who_had_let_go_before_the_reset_says_so_behind_it() {
 #[test]
 fn every_form_of_the_driver() {
     // A form, and what shows that it made a difference.
-    let forms: [(&str, Form, &str); 18] = [
+    let forms: [(&str, Form, &str); 19] = [
         ("memory for each allocation", |o| o.pages_of_its_own = true, "packet"),
+        ("paging buffers in the aperture", |o| o.paging_aperture = true, "map buffer"),
         ("cross-adapter resources", |o| o.cross_adapter = true, "cross adapter"),
         ("fences at chosen addresses", |o| o.fence_range = true, "fence range"),
         ("tables by the CPU", |o| o.update_mode = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL, "packet"),

@@ -59,6 +59,11 @@ pub const SHOWN: &[(&str, &str, Fact)] = &[
     ("refusals-end-start", "ST-54", With("an adapter does not start: the adapter does not start: DISPLAY_DRIVERCAPS_EXTENSION returned…")),
     ("power-components-needed", "ST-54", With("an adapter does not start: the adapter does not start: NUMPOWERCOMPONENTS returned…")),
     ("no-flip-caps-needed", "ST-50", Without("an adapter does not start: the adapter does not start: the adapter is refused: DXG-CAPS-FLIP…")),
+    ("tables-before-context", "ST-91", With("the first DxgkDdiBuildPagingBuffer comes before the first DxgkDdiCreateContext")),
+    ("root-first", "ST-91", Without("DxgkDdiBuildPagingBuffer of operation 11 has Flags 2")),
+    ("updates-with-buffer", "ST-91", Without("DxgkDdiBuildPagingBuffer of operation 11 has DmaSize 0")),
+    ("paging-addresses-high", "ST-91", With("DxgkDdiBuildPagingBuffer of operation 12 has a wide StartVirtualAddress")),
+    ("no-pasids", "ST-91", Without("DxgkDdiCreateProcess has NumPasid 1")),
     ("companion-is-system", "ST-84", With("DxgkDdiCreateContext has Flags 5 2 times")),
 ];
 

@@ -1,25 +1,25 @@
 //! The paging process: process, system device, system context and paging buffers, made when an adapter starts.
 //!
-//! Source: article system-paging-process.
+//! Source: article system-paging-process. In which order, three drivers' authors saw: the context is there before any
+//! page table is changed.
 //!
-//! Chosen: the order is process, device, page tables (all that cover 1 GB, by the CPU), paging buffers, context, root
-//! table of the context. A display adapter without GPU virtual addresses has process (where the driver knows
-//! processes), device and context alone.
+//! Chosen: the order is process, device, context, page tables (all that cover 1 GB, by the CPU), paging buffers, root
+//! table of the context; the context can be made behind the buffers
+//! ([`PagingProcess`](crate::port::personality::PagingProcess)). A display adapter without GPU virtual addresses has
+//! process (where the driver knows processes), device and context alone.
 
 use std::sync::Arc;
 
 use wddm_abi::{NTSTATUS, ntstatus};
 
-use crate::memory::page_table::Purpose;
-use crate::memory::paging::PagingError;
-use crate::memory::space::{Content, PAGING_SPACE};
+use crate::memory::paging::{ApertureRange, Op, PagingError};
 use crate::memory::va::{PAGE, Protection};
 use crate::memory::{Hooks, Manager, VidMm};
 use crate::objects::context::Context;
 use crate::objects::device::Device;
 use crate::objects::open_allocation::remap_locks;
 use crate::objects::process::{ProcessAdapter, root};
-use crate::port::caps::Caps;
+use crate::port::caps::{Caps, Segment};
 use crate::port::miniport::Miniport;
 use crate::port::personality::SystemProcesses;
 use crate::port::sync::{Lock, Rank};
@@ -33,11 +33,17 @@ const BUFFERS: usize = 4;
 struct SystemProcess {
     process: Lock<Option<Arc<ProcessAdapter>>>,
     idle: Lock<Option<Arc<ProcessAdapter>>>,
+    /// Where paging buffers are mapped in an aperture.
+    mapped: Lock<Vec<ApertureRange>>,
 }
 
 impl Default for SystemProcess {
     fn default() -> Self {
-        Self { process: Lock::new(Rank::Leaf, None), idle: Lock::new(Rank::Leaf, None) }
+        Self {
+            process: Lock::new(Rank::Leaf, None),
+            idle: Lock::new(Rank::Leaf, None),
+            mapped: Lock::new(Rank::Leaf, Vec::new()),
+        }
     }
 }
 
@@ -66,6 +72,7 @@ pub(crate) fn stop(adapter: &Arc<Miniport>) {
     manager.end(adapter);
     let made: &SystemProcess = adapter.extension();
     let process = made.process.lock().take();
+    unmap_buffers(adapter, &manager);
     manager.set_system(None);
     destroy(adapter, &manager, process);
     VidMm::of(adapter).forget(adapter);
@@ -93,14 +100,22 @@ fn create(adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), NTSTATU
     another(SystemProcesses::AnotherBriefly)?;
     let device = Device::create_system(&process)?;
     process.add_device(&device);
-    process.initialize_tables(adapter, manager).map_err(status)?;
-    let pages = PAGING_SPACE / PAGE;
-    process.set_entries(adapter, manager, 0, pages, &Content::None, Purpose::default()).map_err(status)?;
-    add_buffers(adapter, manager)?;
+    let tables = || {
+        process.address_space().initialize_paging(adapter, manager).map_err(status)?;
+        add_buffers(adapter, manager)
+    };
+    let tables_first = adapter.personality().paging_process.tables_before_context;
+    let frames = if tables_first { Some(tables()?) } else { None };
     let system = Context::create_system(&device, manager.caps.paging_node())?;
     VidMm::of(adapter).set_system_context(system.driver_handle());
     VidSch::of(adapter).set_system_context(&system);
     device.add_context(&system);
+    let frames = match frames {
+        Some(frames) => frames,
+        None => tables()?,
+    };
+    system.give_root();
+    map_buffers(adapter, manager, &frames).map_err(status)?;
     another(SystemProcesses::AnotherLater)?;
     let brief = if kind == SystemProcesses::AnotherBriefly { made.idle.lock().take() } else { None };
     if let Some(idle) = brief {
@@ -127,12 +142,15 @@ fn create_physical(adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<()
     Ok(())
 }
 
-fn add_buffers(adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), NTSTATUS> {
+/// Makes the paging buffers, and maps them into the paging process. Returns the page frames of each.
+fn add_buffers(adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<Vec<Vec<u64>>, NTSTATUS> {
     let pages = manager.pager.pages();
+    let mut all = Vec::new();
     for index in 0..=BUFFERS {
         // One page more than the GPU sees, to be watched.
         let block = manager.pool.allocate_block(pages + 1).ok_or(ntstatus::STATUS_NO_MEMORY)?;
-        let frames = (0..pages).map(|index| block.object().frame(index)).collect();
+        let frames: Vec<u64> = (0..pages).map(|index| block.object().frame(index)).collect();
+        all.push(frames.clone());
         let gpu = manager.map_for_system(adapter, frames, Protection::READ_WRITE).map_err(status)?;
         let private = manager.caps.paging_private_size as usize;
         if index < BUFFERS {
@@ -141,7 +159,46 @@ fn add_buffers(adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), NT
             manager.pager.add_spare(block, gpu, private);
         }
     }
+    Ok(all)
+}
+
+/// Maps paging buffers into the aperture that the driver has named for them, from its end downwards; they are no
+/// allocations, so that hAllocation is NULL.
+///
+/// Chosen: behind their mapping in the paging process, by which they run; those of companions are mapped there alone.
+///
+/// Source: DDI pages DXGK_QUERYSEGMENTOUT4, PagingBufferSegmentId, and DXGKARG_BUILDPAGINGBUFFER, MapApertureSegment
+/// (hAllocation is NULL when a DMA buffer is mapped); seen with two drivers, of a start of one of them: one mapping of
+/// PagingBufferSize for each buffer, from the end of the segment downwards.
+fn map_buffers(adapter: &Arc<Miniport>, manager: &Arc<Manager>, buffers: &[Vec<u64>]) -> Result<(), PagingError> {
+    let segment = manager.caps.segment(manager.caps.paging_buffer_segment).filter(|segment| segment.is_aperture());
+    let Some(&Segment { id, .. }) = segment else { return Ok(()) };
+    let none = PagingError::Driver(ntstatus::STATUS_NO_MEMORY);
+    let made: &SystemProcess = adapter.extension();
+    for frames in buffers {
+        let pages = frames.len() as u64;
+        let (_, offset) = manager.allocate_in_segment(id, pages * PAGE, PAGE, true).ok_or(none)?;
+        let range = ApertureRange { allocation: 0, segment: id, first: offset / PAGE, pages };
+        made.mapped.lock().push(range);
+        // CAST: a buffer.
+        let mdl = adapter.kernel().allocate_mdl(0, (pages * PAGE) as usize).ok_or(none)?;
+        mdl.set_frames(frames);
+        let mapped = manager.pager.run(adapter, &[Op::MapAperture { range, mdl: mdl.address() }]);
+        adapter.kernel().free_mdl(mdl);
+        mapped?;
+    }
     Ok(())
+}
+
+/// Undoes [`map_buffers`], as far as it came. The paging worker has ended.
+fn unmap_buffers(adapter: &Arc<Miniport>, manager: &Arc<Manager>) {
+    let made: &SystemProcess = adapter.extension();
+    let mapped = std::mem::take(&mut *made.mapped.lock());
+    for range in mapped.into_iter().rev() {
+        // What the driver failed at is a broken rule.
+        let _ = manager.pager.run(adapter, &[Op::UnmapAperture { range, dummy: manager.dummy_address() }]);
+        manager.free_in_segment(range.segment, range.first * PAGE);
+    }
 }
 
 fn status(error: PagingError) -> NTSTATUS {

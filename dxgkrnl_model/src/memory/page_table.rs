@@ -219,6 +219,35 @@ impl PageTables {
         updates
     }
 
+    /// The updates that initialize every table, those of level 0 first, each by one invalid entry that is repeated.
+    /// Above, all entries of a table are in one update.
+    pub(crate) fn leaves_first(&self) -> Vec<Update> {
+        let mut updates = Vec::new();
+        if let Some(root) = &self.root {
+            self.at_once(root, 0, self.root_entries, &mut updates);
+        }
+        updates.sort_by_key(|update| update.level);
+        updates
+    }
+
+    /// The update that initializes a table, behind those of its children.
+    fn at_once(&self, table: &Table, address: u64, count: u64, updates: &mut Vec<Update>) {
+        let shift = self.mmu.shift(table.level);
+        let mut update = initial(table.level, table.memory.clone(), table.window, count, address);
+        if table.level > 0 {
+            // CAST: a table's entries.
+            update.entries = vec![DXGK_PTE::zeroed(); count as usize];
+        }
+        for (index, child) in &table.children {
+            self.at_once(child, address + (index << shift), self.mmu.entries(child.level), updates);
+            // CAST: as above.
+            if let Some(entry) = update.entries.get_mut(*index as usize) {
+                *entry = names(self.address, &child.memory);
+            }
+        }
+        updates.push(update);
+    }
+
     fn table_anew(&self, table: &Table, address: u64, count: u64, updates: &mut Vec<Update>) {
         let shift = self.mmu.shift(table.level);
         for (index, child) in &table.children {
@@ -570,6 +599,24 @@ mod tests {
         assert_eq!(strayed(&mut tables, kind, 2 * 512, 1, true), Some((3, 3 * 512 * PAGE)));
         // The table behind it exists.
         assert_eq!(strayed(&mut tables, kind, 512, 1, true), None);
+    }
+
+    #[test]
+    fn tables_of_level_0_are_initialized_first_and_the_others_as_a_whole() {
+        let mut tables = tables(&[9, 9, 9]);
+        let none = [DXGK_PTE::zeroed()];
+        let high = 1 << 38;
+        assert!(tables.set(high, 3 * 512, &none, Purpose::default(), &mut Source(0)).is_some());
+        let updates = tables.leaves_first();
+        let form = |update: &Update| (update.level, update.count, update.entries.len(), update.address, update.initial);
+        let leaf = |number: u64| (0, 512, 1, high + (number << 21), true);
+        let wanted = [leaf(0), leaf(1), leaf(2), (1, 512, 512, high, true), (2, 512, 512, 0, true)];
+        assert_eq!(updates.iter().map(form).collect::<Vec<_>>(), wanted);
+        let valid = |at: usize| -> Vec<usize> {
+            let entries = updates.get(at).map(|update| update.entries.as_slice()).unwrap_or_default();
+            entries.iter().enumerate().filter(|(_, entry)| entry.Valid()).map(|(index, _)| index).collect()
+        };
+        assert_eq!((valid(3), valid(4)), (vec![0, 1, 2], vec![256]));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! Chosen: STATUS_GRAPHICS_ALLOCATION_BUSY has no meaning for the operations here, none of which has an
 //! `AllocationIsIdle` flag, and breaks a rule.
 
+mod immediate;
 mod notice;
 
 use std::any::Any;
@@ -26,9 +27,7 @@ use crate::port::ddi::{self, call_ddi};
 use crate::port::miniport::Miniport;
 use crate::port::poison;
 use crate::port::query::Buffer as Guarded;
-use crate::port::rules::paging::{
-    PAGING_BUSY, PAGING_IMMEDIATE, PAGING_OVERRUN, PAGING_PRIVATE, PAGING_PROGRESS, PAGING_STATUS,
-};
+use crate::port::rules::paging::{PAGING_BUSY, PAGING_OVERRUN, PAGING_PRIVATE, PAGING_PROGRESS, PAGING_STATUS};
 use crate::port::sync::{Lock, Rank};
 
 /// Buffers an operation may be split over before it is given up.
@@ -94,9 +93,10 @@ pub(crate) enum Op {
     Stray(DXGK_BUILDPAGINGBUFFER_OPERATION),
 }
 
-/// Pages of an aperture that an allocation is mapped to.
+/// Pages of an aperture that an allocation is mapped to, or a buffer of the system's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ApertureRange {
+    /// The driver's handle; 0: a DMA buffer, which the driver has not made.
     pub(crate) allocation: usize,
     pub(crate) segment: u32,
     pub(crate) first: u64,
@@ -144,7 +144,9 @@ impl Op {
             | Self::Transfer { allocation, .. }
             | Self::Lost { allocation, .. }
             | Self::NotifyResidency { allocation, .. } => Some(*allocation),
-            Self::MapAperture { range, .. } | Self::UnmapAperture { range, .. } => Some(range.allocation),
+            Self::MapAperture { range, .. } | Self::UnmapAperture { range, .. } => {
+                Some(range.allocation).filter(|allocation| *allocation != 0)
+            }
             Self::Flush { .. } | Self::Signal { .. } | Self::CopyEntries(_) | Self::Stray(_) => None,
         }
     }
@@ -341,23 +343,6 @@ impl Pager {
         let buffers = std::mem::take(&mut *self.free.lock());
         let spare = self.spare.lock().take();
         drop((buffers, spare));
-    }
-
-    /// Operations that the driver does at once, without a buffer: the tables of the paging process.
-    pub(crate) fn run_immediate(adapter: &Miniport, ops: &[Op]) -> Result<(), PagingError> {
-        for op in ops {
-            let mut arguments = DXGKARG_BUILDPAGINGBUFFER::zeroed();
-            op.fill(&mut arguments);
-            let status = build(adapter, &mut arguments);
-            if status == ntstatus::STATUS_SYSTEM_SHUTDOWN {
-                return Err(PagingError::Lost);
-            }
-            let held = adapter.rules().check(&PAGING_IMMEDIATE, status.is_success(), || format!("{op:?}: {status:?}"));
-            if !held {
-                return Err(PagingError::Driver(status));
-            }
-        }
-        Ok(())
     }
 
     /// Builds and runs operations in order, and waits for their end.

@@ -3,8 +3,9 @@
 //! Ranges are taken and given back by the threads of processes; tables are changed by the paging worker only, one job
 //! after the other, so that the order of jobs is the order of changes.
 //!
-//! Chosen: a new table is made invalid (`InitialUpdate`, one repeated entry) before its parent names it. A TLB flush of
-//! the touched range follows every change of entries that were valid, and every other change unless the driver's
+//! Chosen: a new table is made invalid (`InitialUpdate`, one repeated entry) before its parent names it, but for those
+//! that the paging process has from the start ([`PagingProcess`](crate::port::personality::PagingProcess)). A TLB flush
+//! of the touched range follows every change of entries that were valid, and every other change unless the driver's
 //! `InvalidTlbEntriesNotCached` says that it need not.
 
 mod anew;
@@ -30,7 +31,7 @@ use crate::port::rules::paging::ROOT_TABLE_SIZE;
 use crate::port::sync::{Lock, Rank};
 
 /// Bytes of the paging process's space that have tables from the start. Source: article system-paging-process.
-pub(crate) const PAGING_SPACE: u64 = 1 << 30;
+const PAGING_SPACE: u64 = 1 << 30;
 
 /// Whose contexts run in a space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,16 +166,59 @@ impl AddressSpace {
         Ok(())
     }
 
+    /// Where the paging process has tables from the start: 1 GB, at the bottom of the space or of its upper half.
+    pub(crate) fn paging_range(&self, adapter: &Miniport) -> std::ops::Range<u64> {
+        let end = self.ranges.lock().end();
+        let start = if adapter.personality().paging_process.high_addresses { end / 2 } else { 0 };
+        start..(start + PAGING_SPACE).min(end)
+    }
+
+    /// Makes the tables that the paging process has from the start; their entries are invalid. Before the paging worker
+    /// runs.
+    ///
+    /// # Errors
+    /// The driver broke a rule or returned an error, or there is no memory.
+    ///
+    /// Source: article system-paging-process.
+    pub(crate) fn initialize_paging(&self, adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), PagingError> {
+        let range = self.paging_range(adapter);
+        let pages = (range.end - range.start) / PAGE;
+        if adapter.personality().paging_process.root_first {
+            self.initialize(adapter, manager)?;
+            return self.set(adapter, manager, range.start, pages, &Content::None, Purpose::default());
+        }
+        if self.make_root(adapter, manager)?.is_none() {
+            return Ok(());
+        }
+        let mut source = Source { adapter, manager, is_paging: true, failed: None };
+        let updates = {
+            let mut tables = self.tables.lock();
+            let Some(tables) = tables.as_mut() else { return Ok(()) };
+            let made = tables.set(range.start, pages, &[DXGK_PTE::zeroed()], Purpose::default(), &mut source);
+            made.map(|_| tables.leaves_first())
+        };
+        let Some(updates) = updates else { return Err(source.error()) };
+        self.run(adapter, manager, updates, None)
+    }
+
     /// Makes the root table. On the paging worker, or before it runs.
     pub(crate) fn initialize(&self, adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), PagingError> {
-        let Some(mmu) = manager.caps.mmu.clone() else { return Ok(()) };
+        match self.make_root(adapter, manager)? {
+            Some(update) => self.run(adapter, manager, vec![update], None),
+            None => Ok(()),
+        }
+    }
+
+    /// Has a root table, and returns the update that initializes it; `None`: there are no page tables.
+    fn make_root(&self, adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<Option<Update>, PagingError> {
+        let Some(mmu) = manager.caps.mmu.clone() else { return Ok(None) };
         let top = mmu.levels.len().saturating_sub(1);
         let resizable = mmu.levels.len() == 2;
         let mut entries = mmu.entries(top);
         let mut bytes = mmu.levels.get(top).map_or(0, |level| u64::from(level.PageTableSizeInBytes));
         if resizable {
             let end = match self.owner {
-                Owner::Paging => PAGING_SPACE,
+                Owner::Paging => self.paging_range(adapter).end,
                 // It grows with the addresses that are mapped.
                 Owner::Process => 1,
                 Owner::Companions => self.ranges.lock().end(),
@@ -184,12 +228,7 @@ impl AddressSpace {
         }
         let mut source = Source { adapter, manager, is_paging: self.is_paging(), failed: None };
         let Some((memory, window)) = source.allocate(top, bytes) else { return Err(source.error()) };
-        let update = {
-            let mut tables = self.tables.lock();
-            let Some(tables) = tables.as_mut() else { return Ok(()) };
-            tables.make_root(memory, window, entries)
-        };
-        self.run(adapter, manager, vec![update], None)
+        Ok(self.tables.lock().as_mut().map(|tables| tables.make_root(memory, window, entries)))
     }
 
     /// Gives entries from `address` on a content. On the paging worker, or before it runs.

@@ -129,13 +129,16 @@ impl Context {
         Ok(context)
     }
 
-    /// Makes the system context.
+    /// Makes the system context, without a root page table.
     pub(crate) fn create_system(device: &Arc<Device>, node: u32) -> Result<Arc<Self>, NTSTATUS> {
         let mut flags = DXGK_CREATECONTEXTFLAGS::zeroed();
         flags.set_SystemContext(true);
-        let context = Self::make(device, (node, 0), &mut [], flags, false)?;
-        set_root(device, context.driver_handle(), device.process().address_space().root());
-        Ok(context)
+        Self::make(device, (node, 0), &mut [], flags, false)
+    }
+
+    /// Has the root page table of its process, if there is one.
+    pub(crate) fn give_root(&self) {
+        set_root(&self.device, self.driver_handle(), self.device.process().address_space().root());
     }
 
     fn make(

@@ -25,7 +25,8 @@ pub use logs::{LogReplacement, LogWakes, SchedulingLogs};
 pub use lost::LostBy;
 pub use preemption::{Preemption, Submitted};
 pub use start::{
-    PhysicalAdapterCaps, STRANGE_OPERATIONS, STRAY_OPERATIONS, StrayEntry, StrayFlush, StrayRoot, SystemProcesses,
+    PagingProcess, PhysicalAdapterCaps, STRANGE_OPERATIONS, STRAY_OPERATIONS, StrayEntry, StrayFlush, StrayRoot,
+    SystemProcesses,
 };
 pub use user_mode::{KernelProgress, ProgressOpened, Residency, UserMode};
 
@@ -362,6 +363,8 @@ pub struct Personality {
     pub copy_node_demanded: bool,
     /// Which system processes there are beside the paging process.
     pub system_processes: SystemProcesses,
+    /// How the paging process is made.
+    pub paging_process: PagingProcess,
     /// Packets of the paging process name no context, only their node. Source: DDI page DXGKARG_SUBMITCOMMANDVIRTUAL,
     /// NodeOrdinal ("identifies the node when the context is NULL").
     pub paging_without_context: bool,
@@ -522,6 +525,7 @@ impl Default for Personality {
             physical_adapter_caps: PhysicalAdapterCaps::default(),
             copy_node_demanded: false,
             system_processes: SystemProcesses::default(),
+            paging_process: PagingProcess::default(),
             paging_without_context: false,
             memory_added: false,
             companion_is_system: false,

@@ -9,7 +9,8 @@ const fn at(name: &'static str, stage: Stage, rule: &'static str) -> Mutant {
 
 /// The mutants of each part of the driver, in turn.
 pub fn list() -> impl Iterator<Item = Mutant> {
-    resets().into_iter().chain(notices()).chain(fences()).chain(scheduling()).chain(adapters())
+    let adapters = adapters().into_iter().chain(starts());
+    resets().into_iter().chain(notices()).chain(fences()).chain(scheduling()).chain(adapters)
 }
 
 /// An engine that is not silent between its reset and the end of that; one whose driver does not say what ran.
@@ -71,6 +72,26 @@ fn adapters() -> [Mutant; 4] {
             options: |options| options.engines = 2,
             also: &["DXG-INT-VSYNC"],
             ..at("int-adapter-mask", Stage::Linked, "DXG-INT-ADAPTER-MASK")
+        },
+    ]
+}
+
+/// The start of the paging process: a paging buffer that is there and must stay as it is, a table whose first entries
+/// are valid, and a mapping of an aperture that is for no allocation.
+fn starts() -> [Mutant; 6] {
+    let buffer = |name| Mutant {
+        windows: |personality| personality.paging_process.updates_with_buffer = true,
+        ..at(name, Stage::Start, "DXG-PAGING-IMMEDIATE")
+    };
+    [
+        buffer("paging-immediate-written"),
+        buffer("paging-immediate-private"),
+        buffer("paging-immediate-advanced"),
+        buffer("paging-immediate-size"),
+        at("int-system-fault-initial", Stage::Packets, "DXG-INT-SYSTEM-FAULT"),
+        Mutant {
+            options: |options| options.paging_aperture = true,
+            ..at("paging-status-aperture", Stage::Start, "DXG-PAGING-STATUS")
         },
     ]
 }

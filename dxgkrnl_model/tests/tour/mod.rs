@@ -182,7 +182,11 @@ pub fn play(
     Ended { broken, violations: os.kernel().rules.violations(), stopped, errors, toy, report }
 }
 
-fn visit(os: &Os, adapter: &Arc<Adapter>, stage: Stage) -> Result<(), NTSTATUS> {
+/// What a process does in a stage.
+///
+/// # Errors
+/// What a call of it returned.
+pub fn visit(os: &Os, adapter: &Arc<Adapter>, stage: Stage) -> Result<(), NTSTATUS> {
     if stage == Stage::Start {
         return Ok(());
     }

@@ -191,7 +191,10 @@ fn segments(toy: &Toy, out: &mut DXGK_QUERYSEGMENTOUT4) -> NTSTATUS {
     }
     out.PagingBufferSize = if toy.is("segment-paging-buffer") { 0 } else { 0x1000 };
     // The CPU does not see the third segment.
-    out.PagingBufferSegmentId = if toy.is("segment-paging-visible") { 3 } else { 0 };
+    out.PagingBufferSegmentId = match toy.options.mutant {
+        "segment-paging-visible" => 3,
+        _ => u32::from(toy.options.paging_aperture),
+    };
     out.PagingBufferPrivateDataSize = 64;
     let mut aperture = DXGK_SEGMENTDESCRIPTOR4::zeroed();
     aperture.Flags.set_Aperture(true);

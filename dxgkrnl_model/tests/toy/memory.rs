@@ -43,7 +43,21 @@ pub mod want {
 win_extern! {
     fn create_process(adapter: HANDLE, arguments: *mut DXGKARG_CREATEPROCESS) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return UNKNOWN };
-        argument(arguments).hKmdProcess = raw(toy.own());
+        let arguments = argument(arguments);
+        let pasids = array(arguments.pPasid.cast_const(), arguments.NumPasid as usize);
+        if toy.is("process-pasid") && !pasids.is_empty() {
+            return STATUS_INVALID_PARAMETER;
+        }
+        for (index, pasid) in pasids.iter().enumerate() {
+            let is_known = *pasid == 0 || pasids[..index].contains(pasid);
+            if !arguments.Flags.SystemProcess() || is_known || *pasid >= 1 << 20 {
+                toy.error(format!("identifiers {pasids:?} of a process"));
+            }
+        }
+        if !pasids.is_empty() {
+            toy.count("pasid");
+        }
+        arguments.hKmdProcess = raw(toy.own());
         STATUS_SUCCESS
     }
 

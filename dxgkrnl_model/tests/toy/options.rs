@@ -74,6 +74,8 @@ pub struct Options {
     pub log_waits: bool,
     /// Asks for the reset of node 0's engine as soon as that hangs.
     pub asks_for_reset: bool,
+    /// Wants paging buffers in the aperture, which finds the allocation that each mapping there is for, if any.
+    pub paging_aperture: bool,
     /// Milliseconds that ResetHwEngine takes.
     pub reset_takes: u64,
     /// Milliseconds behind ResumeHwEngine in which node 0 does nothing; if not 0, nothing from ResetHwEngine on.
@@ -129,6 +131,7 @@ impl Default for Options {
             faults_reset_all: false,
             log_waits: false,
             asks_for_reset: false,
+            paging_aperture: false,
             reset_takes: 0,
             slow_start: 0,
         }

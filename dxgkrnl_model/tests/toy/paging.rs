@@ -4,7 +4,7 @@ use wddm_abi::ntstatus::{
     STATUS_GRAPHICS_ALLOCATION_BUSY, STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER, STATUS_SUCCESS, STATUS_UNSUCCESSFUL,
 };
 use wddm_abi::{
-    DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_PAGETABLEUPDATEMODE, DXGK_PTE, DXGKARG_BUILDPAGINGBUFFER, NTSTATUS,
+    DXGK_BUILDPAGINGBUFFER_OPERATION, DXGK_PAGETABLEUPDATEMODE, DXGK_PTE, DXGKARG_BUILDPAGINGBUFFER, HANDLE, NTSTATUS,
 };
 
 use nt_model::Mdl;
@@ -102,11 +102,17 @@ pub fn build(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
             writer.put(&[opcode::WRITE, op.MonitoredFenceGpuVa, op.MonitoredFenceValue])
         }
         Operation::DXGK_OPERATION_MAP_APERTURE_SEGMENT => {
-            toy.count("map aperture");
+            let map = *arguments.MapApertureSegment();
+            if !aperture(toy, ("map aperture", "map buffer"), map.hAllocation, map.NumberOfPages) {
+                return STATUS_UNSUCCESSFUL;
+            }
             true
         }
         Operation::DXGK_OPERATION_UNMAP_APERTURE_SEGMENT => {
-            toy.count("unmap aperture");
+            let unmap = *arguments.UnmapApertureSegment();
+            if !aperture(toy, ("unmap aperture", "unmap buffer"), unmap.hAllocation, unmap.NumberOfPages) {
+                return STATUS_UNSUCCESSFUL;
+            }
             true
         }
         Operation::DXGK_OPERATION_NOTIFY_RESIDENCY => {
@@ -120,6 +126,17 @@ pub fn build(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
     }
     arguments.pDmaBuffer = writer.at.cast();
     STATUS_SUCCESS
+}
+
+/// Counts a mapping of an aperture, or its end: by one name for an allocation, by another for a DMA buffer, whose
+/// handle is NULL. False: the handle names neither, or this is the mutant that takes it for an allocation's.
+fn aperture(toy: &Toy, (of_allocation, of_buffer): (&'static str, &'static str), handle: HANDLE, pages: usize) -> bool {
+    if handle.is_null() && !toy.is("paging-status-aperture") {
+        toy.count(of_buffer);
+        return pages == 1;
+    }
+    toy.count(of_allocation);
+    toy.state().allocations.get(&super::number(handle)).is_some_and(|size| size.div_ceil(4096) == pages as u64)
 }
 
 /// An entry as the GPU has it: valid, writable, segment, address; or the zero page. `shift`: bits below what the entry
@@ -202,6 +219,24 @@ pub fn let_go((address, mdl): (usize, Mdl)) {
     });
 }
 
+/// What some mutants do with a paging buffer that comes with an update by the CPU.
+fn use_buffer(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) {
+    match toy.options.mutant {
+        "paging-immediate-written" => {
+            // A word, of which nobody is told.
+            Writer::of(arguments).put(&[opcode::FLUSH]);
+        }
+        "paging-immediate-private" => {
+            let private: *mut u8 = arguments.pDmaBufferPrivateData.cast();
+            // SAFETY: private data, of a size other than 0 by Dxgkrnl's word.
+            unsafe { private.write(1) };
+        }
+        "paging-immediate-advanced" => arguments.pDmaBuffer = arguments.pDmaBuffer.wrapping_byte_add(8),
+        "paging-immediate-size" => arguments.DmaSize -= 8,
+        _ => (),
+    }
+}
+
 fn update(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
     let op = *arguments.UpdatePageTable();
     let count = op.NumPageTableEntries as usize;
@@ -217,10 +252,21 @@ fn update(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) -> NTSTATUS {
         if toy.is("paging-anew") && toy.counted("reset adapter") + toy.counted("sleep") != 0 {
             return STATUS_SUCCESS;
         }
+        let context = super::number(arguments.hSystemContext);
+        toy.count(if context == 0 { "update without context" } else { "update with context" });
+        if context != 0 && !toy.state().contexts.contains_key(&context) {
+            toy.error(format!("update on unknown context {context:#x}"));
+        }
         let table: *mut u64 = op.PageTableAddress.CpuVirtual().cast();
+        // The mutant knows tables that begin empty alone.
+        let is_empty = toy.is("int-system-fault-initial") && op.Flags.InitialUpdate();
         for index in 0..count {
+            let value = if is_empty { 0 } else { value(index) };
             // SAFETY: the table is mapped there, and the indices are its.
-            unsafe { table.wrapping_add(op.StartIndex as usize + index).write_volatile(value(index)) };
+            unsafe { table.wrapping_add(op.StartIndex as usize + index).write_volatile(value) };
+        }
+        if !arguments.pDmaBuffer.is_null() {
+            use_buffer(toy, arguments);
         }
         return STATUS_SUCCESS;
     }

@@ -192,10 +192,10 @@ unsafe fn build<P: Platform>(irql: &Passive, started: &Started<P>, args: *mut DX
             return Ok(());
         }
     };
-    // SAFETY: the caller's promise; NULL with the paging process's own page tables, which write no packet.
+    // NULL with updates of the paging process's own page tables; where a buffer comes with them, it stays as it is.
     let bytes = match args.pDmaBuffer.is_null() {
         true => &mut [],
-        // SAFETY: as above.
+        // SAFETY: the caller's promise.
         false => unsafe { bytes_mut(args.pDmaBuffer, args.DmaSize) }?,
     };
     let mut buffer = Buffer::new(bytes);

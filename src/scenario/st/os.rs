@@ -84,6 +84,19 @@ pub(super) const CASES: &[Scenario] = &[
         play: neighbours,
     },
     Scenario {
+        id: "ST-91",
+        title: "the paging process works in whichever order and form it is made, also anew behind D3",
+        source: "System paging process; DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, UpdateMode; DXGKARG_CREATEPROCESS, \
+                 NumPasid",
+        play: paging_process,
+    },
+    Scenario {
+        id: "ST-92",
+        title: "paging buffers in the aperture are mapped there for no allocation, and work",
+        source: "DXGK_QUERYSEGMENTOUT4, PagingBufferSegmentId; DXGKARG_BUILDPAGINGBUFFER, MapApertureSegment",
+        play: buffers_in_aperture,
+    },
+    Scenario {
         id: "ST-65",
         title: "the driver writes the size of its memory, and says so where a device has memory and no interrupt",
         source: "Registering hardware information; DXGK_DEVICE_INFO, TranslatedResourceList",
@@ -130,6 +143,9 @@ fn bare_contexts(stage: &Stage) -> Played {
     Ok(())
 }
 
+/// `DXGK_OPERATION_MAP_APERTURE_SEGMENT`.
+const MAP_APERTURE: u64 = 5;
+
 fn system_processes(stage: &Stage) -> Played {
     use SystemProcesses as Kind;
     let kinds = [Kind::One, Kind::AnotherFirst, Kind::AnotherLast, Kind::AnotherBriefly, Kind::AnotherLater];
@@ -162,6 +178,28 @@ fn local_memory(scene: &Scene) -> Played {
         same("fresh local memory, and what was stored", (seen.read_u64(0)?, seen.read_u64(8)?), (0, round))?;
     }
     Ok(())
+}
+
+fn paging_process(stage: &Stage) -> Played {
+    stage.play(Setup::default(), |scene| {
+        work(scene)?;
+        local_memory(scene)?;
+        scene.world.os.put_to_sleep(scene.adapter(), false);
+        scene.world.os.wake_up(scene.adapter());
+        local_memory(scene)
+    })
+}
+
+fn buffers_in_aperture(stage: &Stage) -> Played {
+    let setup = Setup::default().setting("PagingBufferSegment", 1).setting("ApertureCpuVisible", 1);
+    stage.play(setup, |scene| {
+        local_memory(scene)?;
+        let calls = scene.journal_with_arguments(&["DxgkDdiBuildPagingBuffer"]);
+        let maps = calls.iter().filter(|call| call.get("Operation") == Some(MAP_APERTURE));
+        let allocations: Vec<_> = maps.map(|call| call.get("hAllocation")).collect();
+        ensure!(!allocations.is_empty(), "nothing was mapped in the aperture");
+        same("allocations in the aperture", allocations.iter().find(|handle| **handle != Some(0)), None)
+    })
 }
 
 /// Bytes that a table of level 0 covers.

@@ -88,7 +88,8 @@ impl AddressSpace {
     pub(crate) fn begin_anew_by_cpu(&self, adapter: &Arc<Miniport>, manager: &Arc<Manager>) -> Result<(), PagingError> {
         let Some(mut tables) = self.tables.lock().clone() else { return Ok(()) };
         let seen = overwrite(manager, &tables);
-        let mut updates = tables.anew();
+        let root_first = adapter.personality().paging_process.root_first;
+        let mut updates = if root_first { tables.anew() } else { tables.leaves_first() };
         let (form, coherent) = (adapter.personality().pte_address, adapter.personality().io_coherent);
         let mut source = Source { adapter, manager, is_paging: true, failed: None };
         for (address, pages, content, purpose) in self.wanted() {

@@ -105,9 +105,15 @@ impl ProcessAdapter {
 
     fn create_in_driver(&self, name: &str) -> Result<(), NTSTATUS> {
         let mut name: Vec<u16> = name.encode_utf16().chain([0]).collect();
+        let mut pasids = self.pasids();
         let mut arguments = DXGKARG_CREATEPROCESS::zeroed();
         arguments.hDxgkProcess = self.handle.raw();
         arguments.Flags.set_SystemProcess(self.is_system());
+        if !pasids.is_empty() {
+            // CAST: one for each physical adapter.
+            arguments.NumPasid = pasids.len() as u32;
+            arguments.pPasid = pasids.as_mut_ptr();
+        }
         if name.len() > 1 {
             // CAST: a process name.
             arguments.ProcessNameLength = (name.len() - 1) as u32;
@@ -127,6 +133,17 @@ impl ProcessAdapter {
         self.driver.set(made);
         self.space.set_process(made.expose_provenance());
         Ok(())
+    }
+
+    /// Its identifiers on the physical adapters; none for a process of user mode.
+    ///
+    /// Chosen: they count from 1, as long as nothing translates by them.
+    ///
+    /// Source: DDI page DXGKARG_CREATEPROCESS, NumPasid and pPasid; a system process was seen to have one on an adapter
+    /// without an IOMMU of its own.
+    fn pasids(&self) -> Vec<u32> {
+        let none = !self.is_system() || self.adapter.personality().paging_process.no_pasids;
+        if none { Vec::new() } else { (1..=self.adapter.config().links.max(1)).collect() }
     }
 
     /// The adapter.

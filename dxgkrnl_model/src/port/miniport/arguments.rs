@@ -14,10 +14,10 @@ use wddm_abi::{
     DXGKARG_UPDATECURRENTVALUESFROMCPU, DXGKARG_UPDATEMONITOREDVALUES, HANDLE, POWER_ACTION, Plain,
 };
 
-/// How many members are kept at most: six of a record, and handles that are passed beside it.
-const MOST: usize = 8;
+/// How many members are kept at most: seven of a record, and handles that are passed beside it.
+const MOST: usize = 9;
 /// How many of a record.
-const OF_RECORD: usize = 6;
+const OF_RECORD: usize = 7;
 
 /// A call of a DDI: its name, and what is kept of its arguments.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -158,7 +158,7 @@ records! {
     DXGKARG_RESUMECONTEXT { hContext }
     DXGKARG_SETROOTPAGETABLE { hContext, NumEntries }
     DXGKARG_SETNATIVEFENCELOGBUFFER { hHwQueue, NumberOfEntries, LogBufferGpuVa, Flags.Value }
-    DXGKARG_CREATEPROCESS { hDxgkProcess, Flags.Value }
+    DXGKARG_CREATEPROCESS { hDxgkProcess, NumPasid, Flags.Value }
     DXGKARG_CREATECONTEXT { hContext, NodeOrdinal, EngineAffinity, Flags.Value }
     DXGKARG_CREATEHWCONTEXT { hHwContext, NodeOrdinal, EngineAffinity, Flags.Value }
     DXGKARG_NOTIFYWORKSUBMISSION { hHwQueue, Flags.Value }
@@ -196,7 +196,7 @@ impl Record for DXGKARG_CREATEHWQUEUE {
     }
 }
 
-/// The operation, and of a flush and an update of page tables, where.
+/// The operation, and where: of a flush, an update of page tables, and of mappings of an aperture.
 impl Record for DXGKARG_BUILDPAGINGBUFFER {
     fn kept(&self) -> Arguments {
         let mut kept = Arguments::of(&[("Operation", self.Operation.0.word())]);
@@ -213,6 +213,20 @@ impl Record for DXGKARG_BUILDPAGINGBUFFER {
                 kept.push(("hAllocation", update.hAllocation.word()));
                 kept.push(("StartIndex", update.StartIndex.word()));
                 kept.push(("NumPageTableEntries", update.NumPageTableEntries.word()));
+                kept.push(("Flags", update.Flags.bits0.word()));
+                kept.push(("DmaSize", self.DmaSize.word()));
+            }
+            DXGK_BUILDPAGINGBUFFER_OPERATION::DXGK_OPERATION_MAP_APERTURE_SEGMENT => {
+                let map = self.MapApertureSegment();
+                kept.push(("hAllocation", map.hAllocation.word()));
+                kept.push(("OffsetInPages", map.OffsetInPages as u64));
+                kept.push(("NumberOfPages", map.NumberOfPages as u64));
+            }
+            DXGK_BUILDPAGINGBUFFER_OPERATION::DXGK_OPERATION_UNMAP_APERTURE_SEGMENT => {
+                let unmap = self.UnmapApertureSegment();
+                kept.push(("hAllocation", unmap.hAllocation.word()));
+                kept.push(("OffsetInPages", unmap.OffsetInPages as u64));
+                kept.push(("NumberOfPages", unmap.NumberOfPages as u64));
             }
             DXGK_BUILDPAGINGBUFFER_OPERATION::DXGK_OPERATION_VIRTUAL_TRANSFER => {
                 let transfer = self.TransferVirtual();

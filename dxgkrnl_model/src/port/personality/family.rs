@@ -297,6 +297,21 @@ readings! {
     "childless-asked", "a driver without children is asked for them all the same",
         "none: starts of render-only drivers were seen without the question":
         asks_the_childless = true;
+    "tables-before-context", "the system context is made behind the page tables and buffers of the paging process",
+        "none: article system-paging-process does not say when; starts of three drivers were seen with the context first":
+        paging_process.tables_before_context = true;
+    "root-first", "page tables of the paging process are initialized from the root down, each by a repeated entry",
+        "none: the author of one driver saw level 0 first, and above it all entries of a table in one update without Repeat":
+        paging_process.root_first = true;
+    "updates-with-buffer", "page tables of the paging process are initialized with a paging buffer, which has to stay as it is",
+        "seen by the author of one driver; DDI page DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, UpdateMode, has NULL":
+        paging_process.updates_with_buffer = true;
+    "paging-addresses-high", "what the system maps for itself lies in the upper half of the paging process's addresses",
+        "seen by the author of one driver, above 2^39 of 40 bits; article system-paging-process has an example from 0 on":
+        paging_process.high_addresses = true;
+    "no-pasids", "system processes come without process address space identifiers",
+        "none: DDI page DXGKARG_CREATEPROCESS does not say which processes have them; a system process was seen to":
+        paging_process.no_pasids = true;
     "performance-polled", "each node's NODEPERFDATA and ADAPTERPERFDATA are asked for fifty times a second",
         "none: about once a second was seen, for as long as the adapter was up":
         polls = Some(20 * MS);
@@ -418,7 +433,7 @@ mod tests {
     use super::*;
 
     /// The readings of seed 3, on every machine. A reading that is added or removed may change them.
-    const SEED_3: [&str; 28] = [
+    const SEED_3: [&str; 29] = [
         "obsolete-contexts",
         "progress-at-48",
         "progress-nowhere",
@@ -447,6 +462,7 @@ mod tests {
         "doorbells-destroyed-locked",
         "lost-by-address",
         "no-test-signing",
+        "updates-with-buffer",
     ];
 
     #[test]

@@ -1,4 +1,5 @@
-//! Readings and faults of a start: how many system processes there are, what page table entries may hold.
+//! Readings and faults of a start: how many system processes there are and how the paging process is made, what page
+//! table entries may hold.
 
 /// Processes of the OS with `DXGK_CREATEPROCESSFLAGS.SystemProcess`. The page of the flags says "a system process",
 /// which does not say that there is one; the paging process is the one that the system context is made in.
@@ -15,6 +16,29 @@ pub enum SystemProcesses {
     AnotherBriefly,
     /// Another is made behind the context of the paging process, and outlives it.
     AnotherLater,
+}
+
+/// How the paging process of an adapter with GPU virtual addresses is made, where no page says it or what was seen is
+/// otherwise.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PagingProcess {
+    /// The system context is made behind the page tables and the paging buffers. Article system-paging-process does not
+    /// say when; starts of three drivers were seen with the context first.
+    pub tables_before_context: bool,
+    /// Page tables are initialized from the root down, each by one entry that is repeated before its parent names it.
+    /// No page gives an order; the author of one driver saw the tables of level 0 first, and above them all entries of
+    /// a table in one update without `Repeat`.
+    pub root_first: bool,
+    /// Updates that are done at once come with a paging buffer and private data of 4096 bytes each, into which nothing
+    /// may be written. Seen by the author of one driver, with `UpdateMode` CPU_VIRTUAL; DDI page
+    /// DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE says that `pDmaBuffer` is NULL then.
+    pub updates_with_buffer: bool,
+    /// What the system maps for itself lies in the upper half of the address space. The author of one driver saw
+    /// addresses above 2^39 of 40 bits; the example of article system-paging-process begins at 0.
+    pub high_addresses: bool,
+    /// System processes come without process address space identifiers. DDI page DXGKARG_CREATEPROCESS has one for each
+    /// physical GPU, and does not say of which processes; one with `SystemProcess` was seen to have it.
+    pub no_pasids: bool,
 }
 
 /// What becomes of PHYSICALADAPTERCAPS. Without an answer the number of nodes is that of DRIVERCAPS

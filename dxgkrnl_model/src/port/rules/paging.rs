@@ -160,10 +160,13 @@ rules! {
     }
     /// Immediate updates of the paging process.
     PAGING_IMMEDIATE = "DXG-PAGING-IMMEDIATE" {
-        title: "page table updates with a NULL pDmaBuffer are done at once, without a paging buffer",
-        source: "article system-paging-process; DDI page DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, UpdateMode",
+        title: "updates by which the page tables of the paging process are initialized are done at once, by the CPU: \
+            pDmaBuffer is NULL, or names a buffer that is left as it is, with its private data and the members that \
+            say how far they are used",
+        source: "article system-paging-process; DDI page DXGK_BUILDPAGINGBUFFER_UPDATEPAGETABLE, UpdateMode; that a \
+            buffer may be there was seen by the author of one driver",
         bugcheck: (0x10E, 0xB),
-        fix: "write the entries through PageTableAddress.CpuVirtual and return STATUS_SUCCESS",
+        fix: "write the entries through PageTableAddress.CpuVirtual, whatever pDmaBuffer is, and return STATUS_SUCCESS",
     }
     /// Busy although idle.
     PAGING_BUSY = "DXG-PAGING-BUSY" {
