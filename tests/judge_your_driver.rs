@@ -285,3 +285,29 @@ fn the_driver_in_rust_is_broken_and_its_feature_mends_it() {
     let reason = "not judged: it refuses its start, perhaps for hardware that the model lacks: DxgkDdiStartDevice";
     assert!(status == Some(3) && said.contains(reason) && said.contains(" 0 broken"), "{status:?} {said}");
 }
+
+/// This project's driver without flip capabilities: the start ends, or goes on and is told to be refused.
+#[test]
+fn a_refusal_is_gone_past_where_that_is_asked_for() {
+    let image = Path::new(env!("CARGO_MANIFEST_DIR")).join("out/fencepost.sys");
+    if !image.is_file() {
+        return eprintln!("not checked: {} is not built", image.display());
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    // Behind a copy: a dump of the finding is left beside it.
+    let copy = folder.path().join("fencepost.sys");
+    std::fs::copy(&image, &copy).expect("copied");
+    let json = folder.path().join("verdict.json");
+    let json = json.to_str().expect("a name");
+    let report = || -> Value { serde_json::from_slice(&std::fs::read(json).expect("written")).expect("JSON") };
+    let refused = ["--setting", "FlipCaps=0", "--json", json];
+    let (status, said) = check(&copy, &refused);
+    assert!(status == Some(1) && said.contains("DXG-CAPS-FLIP") && said.contains("Code 43"), "{status:?} {said}");
+    assert_eq!((&report()["would_refuse"], &report()["reached"]), (&Value::Null, &serde_json::json!([])));
+    let (status, said) = check(&copy, &[&refused[..], &["--past-refusals"]].concat());
+    let line = "would be refused: the adapter is refused: DXG-CAPS-FLIP";
+    assert!(status == Some(1) && said.contains(line) && said.contains("Code 43"), "{status:?} {said}");
+    let reached = report()["reached"].as_array().map_or(0, Vec::len);
+    assert!(reached >= 4, "{}", report()["reached"]);
+    assert!(report()["would_refuse"].as_str().is_some_and(|why| why.contains("DXG-CAPS-FLIP")), "{}", report());
+}

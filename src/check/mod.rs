@@ -92,6 +92,9 @@ pub struct Checked {
     pub registered: usize,
     /// Services that the driver imports and the model lacks, each with what it is for.
     pub missing: Vec<String>,
+    /// Why Windows refuses the start, where the model was to go on past that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub would_refuse: Option<String>,
     /// Every rule, in the model's order.
     pub rules: Vec<Verdict>,
     /// Steps that the driver took or refused, in words.
@@ -124,6 +127,8 @@ pub struct Terms<'a> {
     pub demanded: &'a [Reach],
     /// How long a function of the driver may keep its caller, by the host's clock.
     pub deadline: Duration,
+    /// Whether to go on past a refusal of the start, where the model can.
+    pub past_refusals: bool,
 }
 
 /// Loads the driver, starts an adapter with it, uses the adapter as far as is possible without the driver's private
@@ -138,6 +143,7 @@ pub struct Terms<'a> {
 pub fn check(name: &str, bytes: Vec<u8>, terms: &Terms<'_>, say: &dyn Fn(&str)) -> Result<Checked> {
     let mut personality = Personality::collecting();
     terms.windows.apply(&mut personality);
+    personality.past_refusals = terms.past_refusals;
     let os = Os::boot(personality).context("the start transcript is not understood")?;
     dump::watch(&os);
     let given = name;
@@ -168,7 +174,8 @@ pub fn check(name: &str, bytes: Vec<u8>, terms: &Terms<'_>, say: &dyn Fn(&str)) 
     let (outcome, unjudged) =
         outcome::judge(&broken, seen.refused, &seen.gaps, &seen.reached, &seen.lacks, terms.demanded);
     let (reached, registered, steps) = (seen.reached.clone(), seen.slots.len(), seen.steps.clone());
-    Ok(Checked { outcome, unjudged, reached, never_called, registered, missing, rules, steps })
+    let would_refuse = seen.would_refuse.clone();
+    Ok(Checked { outcome, unjudged, reached, never_called, registered, missing, would_refuse, rules, steps })
 }
 
 fn verdicts(report: &Report, found: &dyn Fn(&'static str) -> Option<String>) -> Vec<Verdict> {

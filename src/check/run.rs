@@ -35,6 +35,8 @@ pub(super) struct Seen {
     pub gaps: Vec<Gap>,
     /// Whether the start was refused as Windows refuses it.
     pub refused: bool,
+    /// Why Windows would have refused the start, where the model went on past that.
+    pub would_refuse: Option<String>,
     /// Whether the machine was shut down.
     pub ended: bool,
 }
@@ -126,6 +128,12 @@ fn live(run: &Run, driver: &Driver, config: AdapterConfig) -> Result<(), LoadErr
             }
             if driver.is_display_only() {
                 run.seen().gaps.push(Gap::DisplayOnly);
+            }
+            if let Some(refusal) = adapter.passed_refusal() {
+                let shown = refusal.problem().map(|problem| format!("; Windows shows {problem}")).unwrap_or_default();
+                let mut seen = run.seen();
+                seen.would_refuse = Some(format!("{refusal:#}{shown}"));
+                seen.refused = true;
             }
             match started {
                 // Its processes, and what they submit, have lists of allocations, which the model does not make.

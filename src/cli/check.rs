@@ -28,7 +28,7 @@ pub struct Arguments {
     #[arg(value_name = "DRIVER.sys", required_unless_present = "list")]
     driver: Option<PathBuf>,
     /// List the rules: name, what a breach weighs, what is demanded, by which document
-    #[arg(long, conflicts_with_all = ["driver", "settings", "require", "deadline", "dump"])]
+    #[arg(long, conflicts_with_all = ["driver", "settings", "require", "deadline", "past_refusals", "dump"])]
     list: bool,
     /// A value under the driver's registry key, by a name that is the driver's own; may be given several times. For a
     /// driver whose version resource says fencepost.sys, one of docs/settings.md, and checked as such
@@ -45,6 +45,10 @@ pub struct Arguments {
     /// and ends the check
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
     deadline: u64,
+    /// Go on where Windows refuses the start, as far as the model can, to see what there is behind that; the verdict is
+    /// that of the refusal all the same
+    #[arg(long)]
+    past_refusals: bool,
     /// Write the verdicts to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -113,7 +117,12 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
         let say = |line: &str| println!("{line}");
         let deadline = Duration::from_secs(arguments.deadline);
         let (windows, demanded) = (arguments.family.windows, &arguments.require[..]);
-        check(&name, bytes, &Terms { settings, windows, demanded, deadline }, &say)
+        check(
+            &name,
+            bytes,
+            &Terms { settings, windows, demanded, deadline, past_refusals: arguments.past_refusals },
+            &say,
+        )
     })?;
     // What was asked at a start is what a failed one is understood by.
     let started = checked.reached.contains(&Reach::Open);
@@ -161,6 +170,9 @@ pub fn run(arguments: &Arguments) -> Result<Outcome> {
             line.push_str(name);
         }
         println!("{line}");
+    }
+    if let Some(why) = &checked.would_refuse {
+        println!("would be refused: {why}");
     }
     for why in &checked.unjudged {
         println!("not judged: {why}");

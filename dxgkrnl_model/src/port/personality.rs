@@ -351,6 +351,9 @@ pub struct Personality {
     /// DxgkDdiQueryChildRelations is called although DxgkDdiStartDevice has said that there are no children. Starts of
     /// render-only drivers were seen without the call; no page says so.
     pub asks_the_childless: bool,
+    /// No Windows does that: a start that Windows refuses goes on where the model can, so that a check finds what there is
+    /// behind the refusal ([`Adapter::passed_refusal`](crate::adapter::Adapter::passed_refusal)).
+    pub past_refusals: bool,
     /// How often the driver is asked for NODEPERFDATA of each node and for ADAPTERPERFDATA, from its start to its stop;
     /// `None`: when a monitor wants to know. About once a second was seen.
     pub polls: Option<Ticks>,
@@ -520,6 +523,7 @@ impl Default for Personality {
             refusals_end_start: false,
             power_components_demanded: false,
             asks_the_childless: false,
+            past_refusals: false,
             polls: None,
             lost_by: LostBy::default(),
             physical_adapter_caps: PhysicalAdapterCaps::default(),

@@ -5,6 +5,7 @@
 
 use dxgkrnl_model::adapter::{Adapter, AdapterConfig, FailureReason, Problem, StartError};
 use dxgkrnl_model::os::Os;
+use dxgkrnl_model::personality::Personality;
 use nt_model::Severity;
 use std::sync::Arc;
 use wddm_abi::ntstatus::{
@@ -221,4 +222,33 @@ fn a_display_only_driver_is_known_by_its_handshake() {
     let violations: Vec<_> = os.kernel().rules.violations().iter().map(ToString::to_string).collect();
     assert_eq!(violations, [""; 0]);
     assert_eq!(size_of::<KMDDOD_INITIALIZATION_DATA>(), 336);
+}
+
+#[test]
+fn a_start_goes_on_past_a_refusal_and_says_so() {
+    let goes_on = || Personality { past_refusals: true, ..tour::windows() };
+    let started = |mutant, windows| {
+        let os = Os::boot(windows).unwrap_or_else(|error| panic!("{error}"));
+        let driver = os.load_driver(&Toy::driver(Options { mutant, ..Options::default() }));
+        let (adapter, started) =
+            os.try_adapter(&driver.unwrap_or_else(|error| panic!("{error}")), AdapterConfig::default());
+        let passed = adapter.passed_refusal().map(|refusal| (refusal.to_string(), refusal.problem().map(|it| it.code)));
+        os.shut_down();
+        (started.is_ok(), passed)
+    };
+    for (mutant, rule) in [
+        ("caps-flip", "DXG-CAPS-FLIP"),
+        ("caps-multi-engine", "DXG-CAPS-MULTI-ENGINE"),
+        ("init-slot-2-0", "DXG-INIT-SLOT-VERSION"),
+    ] {
+        assert_eq!(started(mutant, tour::windows()), (false, None), "{mutant}");
+        let (is_started, passed) = started(mutant, goes_on());
+        let (text, code) = passed.unwrap_or_default();
+        assert!(is_started && text.contains(rule) && code == Some(43), "{mutant}: {is_started}, {text}, {code:?}");
+    }
+    // The model cannot go on past these; and nothing is said of a start that Windows does not refuse.
+    for mutant in ["mmu-levels", "mmu-table-cpu"] {
+        assert_eq!(started(mutant, goes_on()), (false, None), "{mutant}");
+    }
+    assert_eq!(started("", goes_on()), (true, None));
 }

@@ -9,7 +9,7 @@ use wddm_abi::{
     D3DKMDT_COMPUTE_PREEMPTION_GRANULARITY, D3DKMDT_GRAPHICS_PREEMPTION_GRANULARITY, DXGK_ENGINE_TYPE, DXGK_FEATURE_ID,
 };
 
-use super::problem::StartError;
+use super::problem::{Passed, StartError};
 use super::{first, link};
 use crate::port::caps::{Caps, NodeInfo};
 use crate::port::features::Features;
@@ -118,6 +118,16 @@ static ENDS_START: &[&Rule] = &[
     &rule::USER_MODE_CAPS,
 ];
 
+/// Those of them that the model can go on past, since nothing that it does rests on them.
+static PASSABLE: &[&Rule] = &[
+    &VERSION_AGREES,
+    &INIT_SLOT_VERSION,
+    &rule::CAPS_MULTI_ENGINE,
+    &rule::CAPS_FLIP,
+    &rule::CAPS_HISTORY,
+    &rule::CAPS_PAGING_NODE,
+];
+
 /// A judgement: whether it holds, and what was found.
 type Verdict = (&'static Rule, bool, String);
 
@@ -126,6 +136,7 @@ impl Miniport {
     ///
     /// # Errors
     /// [`StartError::Refused`] with the first rule that was broken of those that [end the start](ENDS_START).
+    /// But for what [is passed](PASSABLE) where the personality goes on.
     pub(super) fn judge(&self, caps: &Caps) -> Result<(), StartError> {
         let mut verdicts = self.judge_versions(caps);
         verdicts.extend(self.judge_slots(caps));
@@ -142,22 +153,28 @@ impl Miniport {
         verdicts.extend(judge_fences(caps));
         verdicts.extend(self.judge_features(caps));
         verdicts.extend(first::judge(self, caps));
-        let mut broken = None;
+        let mut broken = Vec::new();
         for (rule, holds, text) in verdicts {
             if !self.rules().check(rule, holds, || Details::new(text)) {
                 let ends = |ending: &&Rule| std::ptr::eq(*ending, rule) && !memory::has_tables_all_the_same(caps, rule);
-                broken = broken.or(ENDS_START.iter().copied().find(ends));
+                broken.extend(ENDS_START.iter().copied().find(ends));
             }
         }
         first::judge_later(self, caps);
         self.advise(caps);
-        match broken {
-            None => Ok(()),
-            Some(rule) if std::ptr::eq(rule, &raw const INIT_SLOT_VERSION) => {
-                Err(StartError::Refused { rule, status: first::status_of_null(|slot| self.is_null(slot)) })
-            }
-            Some(rule) => Err(StartError::refused(rule)),
+        Passed::of(self).note(None);
+        let Some(first) = broken.first().copied() else { return Ok(()) };
+        let refusal = if std::ptr::eq(first, &raw const INIT_SLOT_VERSION) {
+            StartError::Refused { rule: first, status: first::status_of_null(|slot| self.is_null(slot)) }
+        } else {
+            StartError::refused(first)
+        };
+        let is_passable = |rule: &&'static Rule| PASSABLE.iter().any(|passable| std::ptr::eq(*passable, *rule));
+        if self.personality().past_refusals && broken.iter().all(is_passable) {
+            Passed::of(self).note(Some(refusal));
+            return Ok(());
         }
+        Err(refusal)
     }
 
     /// Says what is asked of a driver that drivers in the field run without.

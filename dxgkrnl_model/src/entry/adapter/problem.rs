@@ -18,9 +18,11 @@ use std::fmt;
 use nt_model::Rule;
 use wddm_abi::{NTSTATUS, ntstatus};
 
-use crate::port::miniport::AdapterState;
+use crate::entry::adapter::Adapter;
+use crate::port::miniport::{AdapterState, Miniport};
 use crate::port::rules::caps::CAPS_HISTORY;
 use crate::port::rules::start::{ADD_CONTEXT, VERSION_AGREES};
+use crate::port::sync::{Lock, Rank};
 
 /// Why an adapter did not start.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -58,6 +60,34 @@ pub enum StartError {
     /// The machine has stopped.
     #[error("the machine has stopped")]
     Stopped,
+}
+
+/// A refusal that the model went on past.
+#[derive(Debug)]
+pub(super) struct Passed(Lock<Option<StartError>>);
+
+impl Default for Passed {
+    fn default() -> Self {
+        Self(Lock::new(Rank::Leaf, None))
+    }
+}
+
+impl Passed {
+    pub(super) fn of(adapter: &Miniport) -> &Self {
+        adapter.extension()
+    }
+
+    pub(super) fn note(&self, refusal: Option<StartError>) {
+        *self.0.lock() = refusal;
+    }
+}
+
+impl Adapter {
+    /// Why Windows would have refused the start that went on all the same; `None`: it would not have, or the model does
+    /// not go on ([`Personality::past_refusals`](crate::personality::Personality::past_refusals)).
+    pub fn passed_refusal(&self) -> Option<StartError> {
+        Passed::of(self).0.lock().clone()
+    }
 }
 
 /// Steps of which Windows shows something else than of those behind them, by the names of their functions.
