@@ -166,6 +166,9 @@ win_extern! {
         let Some(toy) = owner(context) else { return STATUS_INVALID_PARAMETER };
         let query = argument(query);
         let known = *input(query.InterfaceType) == GUID_WDDM_INTERFACE_FEATURE;
+        if !known && toy.is("query-interface-written") {
+            argument(query.Interface.cast::<u64>()).clone_from(&0);
+        }
         if !known {
             return if toy.is("query-interface") { STATUS_SUCCESS } else { STATUS_NOT_SUPPORTED };
         }
@@ -175,7 +178,11 @@ win_extern! {
         let interface = argument(query.Interface.cast::<DXGKDDI_FEATURE_INTERFACE>());
         *interface = DXGKDDI_FEATURE_INTERFACE::zeroed();
         interface.Size = size_of::<DXGKDDI_FEATURE_INTERFACE>() as u16;
-        interface.Version = 1;
+        interface.Version = if toy.is("query-interface-version") { 2 } else { 1 };
+        if toy.is("query-interface-overrun") {
+            // SAFETY: none: this mutant writes behind what Size says, where the model has put a pattern.
+            unsafe { query.Interface.cast::<u8>().wrapping_add(query.Size.into()).write(0) };
+        }
         interface.Context = context;
         interface.InterfaceReference = Some(nothing);
         interface.InterfaceDereference = Some(nothing);
@@ -309,6 +316,9 @@ win_extern! {
             return STATUS_UNSUCCESSFUL;
         }
         let _ = callback!(toy, DxgkCbCompleteFStateTransition(toy.device_handle(), component));
+        if toy.is("power-fstate-again") {
+            let _ = callback!(toy, DxgkCbCompleteFStateTransition(toy.device_handle(), component));
+        }
         STATUS_SUCCESS
     }
 }
@@ -461,8 +471,22 @@ fn mutants(toy: &Toy) {
             let _ = callback!(toy, DxgkCbUnmapMemory(toy.device_handle(), raw(0x1000)));
         }
         "cb-free" => free_contiguous(toy, 0x1234),
+        "cb-free-object" => {
+            let mut arguments = wddm_abi::DXGKARGCB_DESTROY_PHYSICAL_MEMORY_OBJECT::zeroed();
+            arguments.hPhysicalMemoryObject = raw(0x1234);
+            let _ = callback!(toy, DxgkCbDestroyPhysicalMemoryObject(&raw const arguments));
+        }
         "cb-object" => {
             let _ = callback!(toy, DxgkCbSetPowerComponentLatency(toy.device_handle(), 99, 1));
+        }
+        "cb-object-released" => {
+            let _ = callback!(toy, DxgkCbReleaseHandleData(wddm_abi::DXGKARGCB_RELEASEHANDLEDATA::zeroed()));
+        }
+        "cb-object-process" => {
+            let mut arguments = wddm_abi::DXGKARGCB_RESERVEGPUVIRTUALADDRESSRANGE::zeroed();
+            arguments.hDxgkProcess = raw(0x1234);
+            let pointer = &raw mut arguments;
+            let _ = callback!(toy, DxgkCbReserveGpuVirtualAddressRange(toy.device_handle(), pointer));
         }
         _ => (),
     }
