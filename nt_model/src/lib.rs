@@ -121,6 +121,7 @@ pub mod leaks;
 pub mod memory;
 pub mod mmio;
 pub mod object;
+mod paired;
 pub mod pool;
 pub mod records;
 #[cfg(test)]

@@ -380,6 +380,36 @@ rules! {
         bugcheck: none,
         fix: "call KeDeregisterBugCheckReasonCallback in the unload routine",
     }
+    /// Lookaside lists.
+    NT_LOOKASIDE = "NT-LOOKASIDE" {
+        title: "a lookaside list is initialised once and deleted once",
+        source: "DDI pages ExInitializeNPagedLookasideList, ExDeleteNPagedLookasideList",
+        bugcheck: none,
+        fix: "pair the two where the memory of the list is made and freed",
+    }
+    /// Lookaside lists at unload.
+    NT_LOOKASIDE_LEAKED = "NT-LOOKASIDE-LEAKED" {
+        title: "a driver has deleted its lookaside lists before it is unloaded",
+        source: "bug check 0xCE (the driver did not cancel lookaside lists, DPCs, worker threads before it was unloaded)",
+        bugcheck: (0xCE, 0x0),
+        fix: "call ExDeleteNPagedLookasideList in the unload routine",
+    }
+    /// The clock at unload.
+    NT_RESOLUTION_LEAKED = "NT-RESOLUTION-LEAKED" {
+        title: "a driver has restored the clock's resolution before it is unloaded",
+        source: "DDI page ExSetTimerResolution, Remarks",
+        bugcheck: none,
+        fix: "call ExSetTimerResolution(0, FALSE) as often as with TRUE",
+    }
+    /// Attaching to processes.
+    NT_ATTACH = "NT-ATTACH" {
+        title: "a thread attaches to a process that there is, detaches what it attached before it returns, and nests by \
+            KeStackAttachProcess alone",
+        source: "bug checks 0x5 INVALID_PROCESS_ATTACH_ATTEMPT, 0x6 INVALID_PROCESS_DETACH_ATTEMPT; DDI page \
+            KeStackAttachProcess",
+        bugcheck: (0x5, 0x0),
+        fix: "detach on every path, and use KeStackAttachProcess",
+    }
     /// Registry and other names.
     NT_UNICODE_STRING = "NT-UNICODE-STRING" {
         title: "a UNICODE_STRING given to a service is well formed: even length, not beyond its maximum, with a buffer",
