@@ -296,6 +296,13 @@ rules! {
         bugcheck: (0x7E, 0x0),
         fix: "the instruction says what it did: ud2 is a compiler's trap, int 29h a __fastfail, int3 a break point",
     }
+    /// Exceptions that are handled.
+    NT_HANDLED = "NT-HANDLED" {
+        title: "driver code raises no exception in a `__try`, which its `__except` would take: the model cannot go on there",
+        source: "structured exceptions, which nt_model has not; x64 exception handling (UNWIND_INFO, SCOPE_TABLE)",
+        bugcheck: none,
+        fix: "nothing: what is behind it is not judged",
+    }
     /// Pointers given to services.
     NT_POINTER = "NT-POINTER" {
         title: "a pointer given to a service points to accessible memory",
