@@ -102,9 +102,10 @@ fn who_had_let_go_before_the_reset_says_so_behind_it() {
 #[test]
 fn every_form_of_the_driver() {
     // A form, and what shows that it made a difference.
-    let forms: [(&str, Form, &str); 19] = [
+    let forms: [(&str, Form, &str); 20] = [
         ("memory for each allocation", |o| o.pages_of_its_own = true, "packet"),
         ("paging buffers in the aperture", |o| o.paging_aperture = true, "map buffer"),
+        ("an interface of displays", |o| o.has_i2c = true, "display interface let go"),
         ("cross-adapter resources", |o| o.cross_adapter = true, "cross adapter"),
         ("fences at chosen addresses", |o| o.fence_range = true, "fence range"),
         ("tables by the CPU", |o| o.update_mode = DXGK_PAGETABLEUPDATEMODE::DXGK_PAGETABLEUPDATE_CPU_VIRTUAL, "packet"),

@@ -100,6 +100,10 @@ pub(crate) struct Cpu {
     /// Base of a system thread, for `PsTerminateSystemThread`.
     pub(crate) thread_base: Cell<*mut JumpContext>,
     pub(crate) process: Cell<u64>,
+    /// Processes that the thread has attached to and not detached from.
+    pub(crate) attached: Cell<usize>,
+    /// Where it was in front of the first of them: the process, and the host's id of that.
+    pub(crate) home: Cell<(u64, i32)>,
     /// The host's id of the thread; 0 until it is asked for.
     host: Cell<i32>,
     /// The host's id of that process where it is another Linux process; 0 where it is this one.
@@ -142,6 +146,8 @@ impl Cpu {
             guard: Cell::new(ptr::null_mut()),
             thread_base: Cell::new(ptr::null_mut()),
             process: Cell::new(0),
+            attached: Cell::new(0),
+            home: Cell::new((0, 0)),
             host: Cell::new(0),
             separate: Cell::new(0),
             fault: Cell::new((0, false)),
@@ -242,6 +248,8 @@ impl Cpu {
             guard: self.guard.replace(ptr::null_mut()),
             in_dpc: self.in_dpc.get(),
             in_isr: self.in_isr.get(),
+            attached: self.attached.get(),
+            process: (self.process.get(), self.separate.get()),
         };
         if let Some(slot) = self.entries.get(state.entry_depth) {
             slot.set(name);
@@ -260,6 +268,10 @@ impl Cpu {
         self.guard.set(state.guard);
         self.in_dpc.set(state.in_dpc);
         self.in_isr.set(state.in_isr);
+        if self.attached.replace(state.attached) != state.attached {
+            self.process.set(state.process.0);
+            self.separate.set(state.process.1);
+        }
         self.probing.set(None);
     }
 
@@ -355,6 +367,9 @@ pub(crate) struct EntryState {
     guard: *mut JumpContext,
     in_dpc: u8,
     in_isr: u8,
+    pub(crate) attached: usize,
+    /// The process, and the host's id of it.
+    process: (u64, i32),
 }
 
 thread_local! {

@@ -27,7 +27,7 @@ use crate::arch;
 use crate::cpu::{self, EntryState, Segment};
 use crate::kernel::Machine;
 use crate::rules::{Details, Rule};
-use crate::rules_nt::{NT_IRQL_RETURN, NT_SPIN_LEAKED, NT_STACK};
+use crate::rules_nt::{NT_ATTACH, NT_IRQL_RETURN, NT_SPIN_LEAKED, NT_STACK};
 use crate::sched::YieldPoint;
 use crate::thread::ThreadKind;
 
@@ -138,6 +138,10 @@ impl Machine {
                     irql.into(),
                     0,
                 ])
+            });
+            let attached = cpu::with(|cpu| cpu.attached.get());
+            self.rules.check(&NT_ATTACH, attached == state.attached, || {
+                format!("{entry} was called attached to {} processes and returned with {attached}", state.attached)
             });
             self.rules.check(&NT_SPIN_LEAKED, held == state.held, || {
                 let words: Vec<_> =

@@ -6,9 +6,10 @@
 //!
 //! An import that Windows has but the model has not resolves to a stub that stops the machine with the routine's name
 //! when it is called ([`Image::missing_imports`] lists them); one that the model does not know is a load error.
-//! `.pdata` is used to find the code, and otherwise ignored: images are built with `panic=abort`, and structured
-//! exception handling is not modelled.
+//! Structured exceptions are not modelled: `.pdata` is used to find the code, and whether a fault lies in a `__try`
+//! (`handlers.rs`), behind which nothing can be judged.
 
+mod handlers;
 mod link;
 mod mapped;
 pub(crate) mod missing;
@@ -212,6 +213,11 @@ impl Images {
 
     pub(crate) fn contains(&self, address: usize) -> bool {
         self.list.read().iter().any(|image| image.contains(address))
+    }
+
+    /// Whether an instruction lies in a `__try` of the image that it belongs to.
+    pub(crate) fn is_in_try(&self, address: usize) -> bool {
+        self.list.read().iter().any(|image| image.contains(address) && image.is_in_try(address))
     }
 
     pub(crate) fn all(&self) -> Vec<Arc<Image>> {

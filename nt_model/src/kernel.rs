@@ -32,6 +32,7 @@ use crate::interrupt::{InterruptDelivery, Interrupts};
 use crate::io::Io;
 use crate::memory::Memory;
 use crate::object::Objects;
+use crate::paired::Paired;
 use crate::pool::{Pool, PoolOptions};
 use crate::registry::Registry;
 use crate::routines::{self, Routine};
@@ -154,6 +155,7 @@ pub struct Machine {
     pub(crate) registry: Registry,
     pub(crate) etw: Etw,
     pub(crate) bug_check_callbacks: BugCheckCallbacks,
+    pub(crate) paired: Paired,
     pub(crate) extended_states: ExtendedStates,
     pub(crate) processes: Processes,
     pub(crate) debug_log: DebugLog,
@@ -241,6 +243,7 @@ impl Kernel {
             registry: Registry::default(),
             etw: Etw::default(),
             bug_check_callbacks: BugCheckCallbacks::default(),
+            paired: Paired::default(),
             extended_states: ExtendedStates::default(),
             processes: Processes::default(),
             debug_log: DebugLog::default(),

@@ -14,8 +14,8 @@ use crate::pool::{PoolUse, tag_text};
 use crate::rules::{Details, Rule};
 use crate::rules_memory::{NT_MAP_LEAKED, NT_MDL_LEAKED, NT_PAGES_LEAKED};
 use crate::rules_nt::{
-    NT_BUG_CHECK_LEAKED, NT_DPC_LEAKED, NT_ETW_LEAKED, NT_HANDLE_LEAKED, NT_INT_LEAKED, NT_POOL_LEAKED,
-    NT_THREAD_LEAKED, NT_TIMER_LEAKED,
+    NT_BUG_CHECK_LEAKED, NT_DPC_LEAKED, NT_ETW_LEAKED, NT_HANDLE_LEAKED, NT_INT_LEAKED, NT_LOOKASIDE_LEAKED,
+    NT_POOL_LEAKED, NT_RESOLUTION_LEAKED, NT_THREAD_LEAKED, NT_TIMER_LEAKED,
 };
 use crate::thread::ThreadKind;
 
@@ -84,6 +84,18 @@ impl Machine {
             if scope.has(&site) {
                 let text = format!("the callback record at {record:#x}, by {}", site.describe(self));
                 leaks.push(Leak { rule: &NT_BUG_CHECK_LEAKED, text });
+            }
+        }
+        for (address, site) in self.paired.lookasides() {
+            if scope.has(&site) {
+                let text = format!("the lookaside list at {address:#x}, by {}", site.describe(self));
+                leaks.push(Leak { rule: &NT_LOOKASIDE_LEAKED, text });
+            }
+        }
+        for (resolution, site) in self.paired.resolutions() {
+            if scope.has(&site) {
+                let text = format!("a clock of {resolution} times 100 ns, by {}", site.describe(self));
+                leaks.push(Leak { rule: &NT_RESOLUTION_LEAKED, text });
             }
         }
         for rule in LEAK_RULES {
@@ -190,6 +202,8 @@ static LEAK_RULES: &[&Rule] = &[
     &NT_HANDLE_LEAKED,
     &NT_ETW_LEAKED,
     &NT_BUG_CHECK_LEAKED,
+    &NT_LOOKASIDE_LEAKED,
+    &NT_RESOLUTION_LEAKED,
     &NT_INT_LEAKED,
     &NT_PAGES_LEAKED,
     &NT_MDL_LEAKED,
@@ -237,6 +251,8 @@ mod tests {
             kernel.open_handle(Object::Event(stop.clone()));
             kernel.register_etw([1; 16], 0, 0);
             assert!(kernel.register_bug_check_callback(0x1000, 0x2000, 1));
+            assert!(kernel.paired.begin_lookaside(0x3000));
+            kernel.set_timer_resolution(10_000, true);
             let request = crate::interrupt::ConnectRequest {
                 vector: 0x31,
                 level: 5,
@@ -255,6 +271,8 @@ mod tests {
             NT_HANDLE_LEAKED.name,
             NT_ETW_LEAKED.name,
             NT_BUG_CHECK_LEAKED.name,
+            NT_LOOKASIDE_LEAKED.name,
+            NT_RESOLUTION_LEAKED.name,
             NT_INT_LEAKED.name,
             NT_POOL_LEAKED.name,
             NT_THREAD_LEAKED.name,

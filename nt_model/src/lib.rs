@@ -90,7 +90,8 @@
 //!
 //! # What is not modelled
 //!
-//! Structured exceptions (a service that raises on Windows breaks a rule and returns), APCs, paging out (paged pool is
+//! Structured exceptions (a service that raises on Windows breaks a rule and returns; a fault in a `__try` breaks
+//! NT-HANDLED and ends the run), APCs, paging out (paged pool is
 //! checked by IRQL, not by eviction), power IRPs, Plug and Play, WMI, 32-bit images, processors other than x64. Several
 //! threads can be at DISPATCH_LEVEL at once whatever [`KernelConfig::processors`] says: each raised thread counts as a
 //! processor of its own.
@@ -121,6 +122,7 @@ pub mod leaks;
 pub mod memory;
 pub mod mmio;
 pub mod object;
+mod paired;
 pub mod pool;
 pub mod records;
 #[cfg(test)]

@@ -114,6 +114,12 @@ impl Objects {
         self.table.lock().objects.insert(object.address(), Entry { object, references: 1 });
     }
 
+    /// Adds a reference to an object, which becomes one with its first.
+    pub(crate) fn reference_or_insert(&self, object: Object) {
+        let mut table = self.table.lock();
+        table.objects.entry(object.address()).or_insert(Entry { object, references: 0 }).references += 1;
+    }
+
     /// Drops the reference of [`insert_running`](Self::insert_running).
     pub(crate) fn release_running(&self, address: usize) {
         let gone = self.table.lock().dereference(address);

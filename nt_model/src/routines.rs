@@ -245,6 +245,21 @@ routines! {
     EX_ACQUIRE_SPIN_LOCK_SHARED = "ExAcquireSpinLockShared"(SpinLock) verifier 0x42;
     EX_RELEASE_SPIN_LOCK_SHARED = "ExReleaseSpinLockShared"(SpinLock, OldIrql) verifier 0x32;
 
+    EX_INITIALIZE_N_PAGED_LOOKASIDE_LIST = "ExInitializeNPagedLookasideList"(Lookaside, Allocate, Free, Flags, Size, Tag);
+    EX_DELETE_N_PAGED_LOOKASIDE_LIST = "ExDeleteNPagedLookasideList"(Lookaside);
+    EX_QUERY_DEPTH_S_LIST = "ExQueryDepthSList"(SListHead);
+    EX_SET_TIMER_RESOLUTION = "ExSetTimerResolution"(DesiredTime, SetResolution);
+    EX_GET_PREVIOUS_MODE = "ExGetPreviousMode"();
+    IO_CREATE_NOTIFICATION_EVENT = "IoCreateNotificationEvent"(EventName, EventHandle);
+    IO_CREATE_SYNCHRONIZATION_EVENT = "IoCreateSynchronizationEvent"(EventName, EventHandle);
+    KE_ATTACH_PROCESS = "KeAttachProcess"(Process);
+    KE_DETACH_PROCESS = "KeDetachProcess"();
+    KE_STACK_ATTACH_PROCESS = "KeStackAttachProcess"(Process, ApcState);
+    KE_UNSTACK_DETACH_PROCESS = "KeUnstackDetachProcess"(ApcState);
+    PS_REFERENCE_PRIMARY_TOKEN = "PsReferencePrimaryToken"(Process);
+    PS_DEREFERENCE_PRIMARY_TOKEN = "PsDereferencePrimaryToken"(PrimaryToken);
+    SE_TOKEN_IS_ADMIN = "SeTokenIsAdmin"(Token);
+
     KE_INITIALIZE_EVENT = "KeInitializeEvent"(Event, Type, State);
     KE_SET_EVENT = "KeSetEvent"(Event, Increment, Wait) when ["Wait==0", "Wait==1"] verifier 0x80;
     KE_RESET_EVENT = "KeResetEvent"(Event);

@@ -296,6 +296,13 @@ rules! {
         bugcheck: (0x7E, 0x0),
         fix: "the instruction says what it did: ud2 is a compiler's trap, int 29h a __fastfail, int3 a break point",
     }
+    /// Exceptions that are handled.
+    NT_HANDLED = "NT-HANDLED" {
+        title: "driver code raises no exception in a `__try`, which its `__except` would take: the model cannot go on there",
+        source: "structured exceptions, which nt_model has not; x64 exception handling (UNWIND_INFO, SCOPE_TABLE)",
+        bugcheck: none,
+        fix: "nothing: what is behind it is not judged",
+    }
     /// Pointers given to services.
     NT_POINTER = "NT-POINTER" {
         title: "a pointer given to a service points to accessible memory",
@@ -379,6 +386,36 @@ rules! {
         source: "Writing a Bug Check Callback Routine: must remove any registered callback routines in DRIVER_UNLOAD",
         bugcheck: none,
         fix: "call KeDeregisterBugCheckReasonCallback in the unload routine",
+    }
+    /// Lookaside lists.
+    NT_LOOKASIDE = "NT-LOOKASIDE" {
+        title: "a lookaside list is initialised once and deleted once",
+        source: "DDI pages ExInitializeNPagedLookasideList, ExDeleteNPagedLookasideList",
+        bugcheck: none,
+        fix: "pair the two where the memory of the list is made and freed",
+    }
+    /// Lookaside lists at unload.
+    NT_LOOKASIDE_LEAKED = "NT-LOOKASIDE-LEAKED" {
+        title: "a driver has deleted its lookaside lists before it is unloaded",
+        source: "bug check 0xCE (the driver did not cancel lookaside lists, DPCs, worker threads before it was unloaded)",
+        bugcheck: (0xCE, 0x0),
+        fix: "call ExDeleteNPagedLookasideList in the unload routine",
+    }
+    /// The clock at unload.
+    NT_RESOLUTION_LEAKED = "NT-RESOLUTION-LEAKED" {
+        title: "a driver has restored the clock's resolution before it is unloaded",
+        source: "DDI page ExSetTimerResolution, Remarks",
+        bugcheck: none,
+        fix: "call ExSetTimerResolution(0, FALSE) as often as with TRUE",
+    }
+    /// Attaching to processes.
+    NT_ATTACH = "NT-ATTACH" {
+        title: "a thread attaches to a process that there is, detaches what it attached before it returns, and nests by \
+            KeStackAttachProcess alone",
+        source: "bug checks 0x5 INVALID_PROCESS_ATTACH_ATTEMPT, 0x6 INVALID_PROCESS_DETACH_ATTEMPT; DDI page \
+            KeStackAttachProcess",
+        bugcheck: (0x5, 0x0),
+        fix: "detach on every path, and use KeStackAttachProcess",
     }
     /// Registry and other names.
     NT_UNICODE_STRING = "NT-UNICODE-STRING" {

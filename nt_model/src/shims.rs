@@ -11,6 +11,7 @@ pub(crate) mod etw;
 pub(crate) mod interrupt;
 pub(crate) mod io;
 pub(crate) mod lists;
+pub(crate) mod lookaside;
 pub(crate) mod memory;
 pub(crate) mod pool;
 pub(crate) mod process;
@@ -37,6 +38,7 @@ pub(crate) static TABLES: &[&[ShimEntry]] = &[
     interrupt::INTERRUPT,
     io::IO,
     lists::LISTS,
+    lookaside::LOOKASIDE,
     memory::MEMORY,
     pool::POOL,
     process::PROCESS,

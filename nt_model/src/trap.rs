@@ -8,8 +8,8 @@
 //! 2. an access that somebody guards: a probe of a driver's pointer, [`Machine::try_user`](crate::Machine), a process's
 //!    code: the guard gets the fault;
 //! 3. driver code that touched what it may not, or raised an exception: NT-ACCESS, NT-EXCEPTION or NT-USER-TOUCH is
-//!    broken, the machine stops whatever the policy (the instruction cannot be completed) and the thread leaves the
-//!    driver;
+//!    broken (NT-HANDLED where a `__try` of the driver's would take it), the machine stops whatever the policy (the
+//!    instruction cannot be completed) and the thread leaves the driver;
 //! 4. anybody else's: the instruction is run again and the fault goes to whoever handled signals before us.
 
 pub(crate) mod emulate;
@@ -26,7 +26,7 @@ use crate::memory::{PAGE_SIZE, Rights, host};
 use crate::routines::DISPATCH_LEVEL;
 use crate::rules::Details;
 use crate::rules_memory::NT_USER_TOUCH;
-use crate::rules_nt::{NT_ACCESS, NT_EXCEPTION, NT_POINTER, NT_STACK};
+use crate::rules_nt::{NT_ACCESS, NT_EXCEPTION, NT_HANDLED, NT_POINTER, NT_STACK};
 
 pub(crate) use signal::install;
 
@@ -36,6 +36,9 @@ pub(crate) const FAULTED: usize = 2;
 const ERROR_WRITE: u64 = 2;
 /// Page-fault error code: the access was an instruction fetch.
 const ERROR_FETCH: u64 = 16;
+
+/// Where user addresses end.
+const HIGHEST_USER: u64 = 0x7FFF_FFFF_0000;
 
 /// What trapped.
 #[derive(Clone, Copy, Debug)]
@@ -130,6 +133,9 @@ impl Machine {
     fn judge_fault(&self, fault: &Fault, frame: &TrapFrame) -> bool {
         if let Some(what) = cpu::with(|cpu| cpu.probing.get()) {
             let text = format!("{:#x} was given as a pointer to {what}, and is not accessible", fault.address);
+            if self.is_handled(fault, self.return_address().wrapping_sub(1)) {
+                self.fatal(&NT_HANDLED, Details::new(text));
+            }
             self.fatal(&NT_POINTER, Details::new(text).params([fault.address, 0, 0]));
         }
         // CAST: addresses.
@@ -152,12 +158,18 @@ impl Machine {
         }
         let details = self.describe_fault(fault, frame);
         // A wild jump is a driver's, or a callback's address that a driver gave: compiled Rust has none.
-        if !in_image && !fault.fetch && !self.is_on_behalf_of_image() {
+        let returns = if in_image { 0 } else { self.return_address() };
+        // Or of a service that an image called, memcpy and its kin among them.
+        if !in_image && !fault.fetch && !self.images.contains(returns) {
             // Native driver code: a bug in a linked crate. The ordinary crash tells more than we could.
             return false;
         }
         if in_image {
             note_trap(frame);
+        }
+        // A call ends where its return address begins.
+        if self.is_handled(fault, if in_image { rip } else { returns.wrapping_sub(1) }) {
+            self.fatal(&NT_HANDLED, details)
         }
         if fault.signal == libc::SIGSEGV || fault.signal == libc::SIGBUS {
             self.fatal(&NT_ACCESS, details)
@@ -166,14 +178,34 @@ impl Machine {
         }
     }
 
-    /// A fault outside any image, while an image's call of a service (or of memcpy and its kin) is on the stack.
-    fn is_on_behalf_of_image(&self) -> bool {
+    /// Whether the driver's own `__except` takes the exception on Windows: below DISPATCH_LEVEL, in a `__try` of the
+    /// function that the instruction `at` is in, and for page faults at addresses that are no kernel memory. Those of kernel memory stop Windows whoever would handle them.
+    ///
+    /// Source: bug checks 0x50 PAGE_FAULT_IN_NONPAGED_AREA, 0xD1 DRIVER_IRQL_NOT_LESS_OR_EQUAL ("cannot be protected by
+    /// try-except").
+    fn is_handled(&self, fault: &Fault, at: usize) -> bool {
+        // CAST: an address.
+        let address = fault.address as usize;
+        let is_user = || {
+            let region = self.memory.regions.find(address);
+            let in_kernel = region.is_some_and(|region| !matches!(region.purpose, Purpose::Process(_)));
+            fault.address < HIGHEST_USER && !in_kernel && self.pool.describe(self, address).is_none()
+        };
+        let raised = match fault.signal {
+            libc::SIGSEGV | libc::SIGBUS => fault.page && !fault.fetch && is_user(),
+            _ => true,
+        };
+        raised && self.irql() < DISPATCH_LEVEL && self.images.is_in_try(at)
+    }
+
+    /// Where the service that an image called returns to, or its call of memcpy and its kin.
+    fn return_address(&self) -> usize {
         let frame = match cpu::with(|cpu| cpu.shim_frame()) {
             // The C library functions do not enter a service; their thunks leave the frame behind.
             0 => arch::take_shim_frame(),
             frame => frame,
         };
-        self.images.contains(arch::return_address(frame))
+        arch::return_address(frame)
     }
 
     fn describe_fault(&self, fault: &Fault, frame: &TrapFrame) -> Details {

@@ -103,12 +103,15 @@ impl Gap {
     }
 }
 
-/// The rule of a call at a service that the model lacks: nothing that the driver has done wrong.
-const LACKING: &str = "NT-IMPORT";
+/// Rules that say what the model lacks, and nothing that the driver has done wrong; and what to say of each.
+const LACKING: [(&str, &str); 2] = [
+    ("NT-IMPORT", "it calls a service that the model lacks"),
+    ("NT-HANDLED", "a fault inside __try: structured exceptions are not modelled, and nothing behind it was seen"),
+];
 
 /// The verdict, and why it is none or what it leaves out, a sentence each. `broken`: the names of the rules that were
-/// broken, in the order in which they were: what follows a call at a service that the model lacks may follow from that,
-/// and is not counted. `refused`: the start was refused as Windows refuses it. `lacks`: why something was not reached,
+/// broken, in the order in which they were: what follows one that says what the model lacks may follow from that, and is
+/// not counted. `refused`: the start was refused as Windows refuses it. `lacks`: why something was not reached,
 /// where more is known than that.
 pub(super) fn judge(
     broken: &[&str],
@@ -119,8 +122,9 @@ pub(super) fn judge(
     demanded: &[Reach],
 ) -> (Outcome, Vec<String>) {
     let mut unjudged: Vec<_> = gaps.iter().map(Gap::title).collect();
-    let lacking = broken.iter().position(|name| *name == LACKING);
-    unjudged.extend(lacking.map(|_| "it calls a service that the model lacks".to_owned()));
+    let lack = |name: &&str| LACKING.iter().find(|(rule, _)| rule == name).map(|(_, why)| (*why).to_owned());
+    let lacking = broken.iter().position(|name| lack(name).is_some());
+    unjudged.extend(lacking.and_then(|at| lack(&broken[at])));
     if gaps.is_empty() && !refused {
         let all = Reach::value_variants().iter().filter(|step| **step == Reach::Open || demanded.contains(step));
         let why = |step: &Reach| match lacks.iter().find(|(lacking, _)| lacking == step) {
@@ -163,10 +167,14 @@ mod tests {
     #[test]
     fn what_the_model_lacks_is_not_the_drivers_fault() {
         let judged = |broken: &[&str], refused| judge(broken, refused, &[], &[Reach::Open], &[], &[]).0;
-        assert_eq!(judged(&[LACKING], false), Outcome::NotJudged);
-        assert_eq!(judged(&[LACKING, "A"], false), Outcome::NotJudged);
-        assert_eq!(judged(&[LACKING], true), Outcome::NotJudged);
-        assert_eq!(judged(&["A", LACKING], false), Outcome::Broken);
+        for (lacking, why) in LACKING {
+            assert_eq!(judged(&[lacking], false), Outcome::NotJudged);
+            assert_eq!(judged(&[lacking, "A"], false), Outcome::NotJudged);
+            assert_eq!(judged(&[lacking], true), Outcome::NotJudged);
+            assert_eq!(judged(&["A", lacking], false), Outcome::Broken);
+            let (_, said) = judge(&[lacking], false, &[], &[Reach::Open], &[], &[]);
+            assert_eq!(said, [why]);
+        }
         assert_eq!(judged(&[], true), Outcome::Broken);
         let start = Gap::Start { step: "DxgkDdiStartDevice".to_owned(), status: NTSTATUS(-1) };
         let (outcome, why) = judge(&[], false, &[start], &[], &[], &[Reach::Submit]);

@@ -12,6 +12,8 @@ pub const UNREACHED: &[(&str, &str)] = &[
     ("NT-BUGCHECK", "it is looked at where the driver stops the machine alone"),
     ("NT-RETURN", "it is looked at where `check` runs a driver alone"),
     ("NT-IMPORT", "it is looked at where a service is called that the model lacks alone"),
+    ("NT-HANDLED", "it is looked at where code has raised an exception in a __try alone"),
+    ("NT-LOOKASIDE", "the driver has no lookaside list"),
     ("NT-USER-TOUCH", "it is looked at where driver code has touched an address of user mode alone"),
     ("NT-XSTATE", "the driver saves no extended processor state"),
     ("NT-WORK-ITEM", "the driver has no work item"),

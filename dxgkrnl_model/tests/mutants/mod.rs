@@ -1,5 +1,6 @@
 //! The toy with one thing wrong at a time: each mutant breaks the rule that it is named after.
 
+mod counted;
 mod declined;
 mod sites;
 pub mod special;

@@ -1,5 +1,7 @@
 //! Mutants that break a rule at another place than the one that is named after it.
 
+use dxgkrnl_model::personality::{HwContexts, LogReplacement};
+
 use super::Mutant;
 use crate::tour::Stage;
 
@@ -9,8 +11,15 @@ const fn at(name: &'static str, stage: Stage, rule: &'static str) -> Mutant {
 
 /// The mutants of each part of the driver, in turn.
 pub fn list() -> impl Iterator<Item = Mutant> {
-    let adapters = adapters().into_iter().chain(starts());
-    resets().into_iter().chain(notices()).chain(fences()).chain(scheduling()).chain(adapters)
+    let parts = resets().into_iter().chain(notices()).chain(fences()).chain(scheduling()).chain(adapters());
+    parts
+        .chain(handles())
+        .chain(queries())
+        .chain(interfaces())
+        .chain(types())
+        .chain(callbacks())
+        .chain(extents())
+        .chain(starts())
 }
 
 /// An engine that is not silent between its reset and the end of that; one whose driver does not say what ran.
@@ -92,6 +101,96 @@ fn starts() -> [Mutant; 6] {
         Mutant {
             options: |options| options.paging_aperture = true,
             ..at("paging-status-aperture", Stage::Start, "DXG-PAGING-STATUS")
+        },
+    ]
+}
+
+/// Objects whose handle the driver does not store: it goes by Dxgkrnl's, or has none.
+fn handles() -> [Mutant; 6] {
+    const HANDLE: &str = "DXG-OBJECT-HANDLE";
+    [
+        at("object-handle-process", Stage::Packets, HANDLE),
+        at("object-handle-context", Stage::Packets, HANDLE),
+        at("object-handle-allocation", Stage::Packets, HANDLE),
+        Mutant {
+            windows: |personality| personality.hw_contexts = HwContexts::CreateHwContext,
+            ..at("object-handle-hw-context", Stage::UserQueue, HANDLE)
+        },
+        at("object-handle-hw-queue", Stage::UserQueue, HANDLE),
+        at("object-handle-doorbell", Stage::UserQueue, HANDLE),
+    ]
+}
+
+/// Queries that a start rests on, refused one at a time.
+fn queries() -> [Mutant; 8] {
+    const REQUIRED: &str = "DXG-QAI-REQUIRED";
+    [
+        at("qai-required-driver-caps", Stage::Start, REQUIRED),
+        at("qai-required-segments", Stage::Start, REQUIRED),
+        Mutant {
+            options: |options| options.power_component = true,
+            ..at("qai-required-component", Stage::Start, REQUIRED)
+        },
+        at("qai-required-mmu", Stage::Start, REQUIRED),
+        at("qai-required-levels", Stage::Start, REQUIRED),
+        at("qai-required-native-fence", Stage::Start, REQUIRED),
+        at("qai-required-user-mode", Stage::Start, REQUIRED),
+        Mutant {
+            windows: |personality| personality.refusals_end_start = true,
+            ..at("qai-required-nothing", Stage::Start, REQUIRED)
+        },
+    ]
+}
+
+/// An interface that is not refused untouched, and one that is not what was asked for.
+fn interfaces() -> [Mutant; 5] {
+    const INTERFACE: &str = "DXG-QUERY-INTERFACE";
+    [
+        at("query-interface-written", Stage::Start, INTERFACE),
+        at("query-interface-version", Stage::Start, INTERFACE),
+        at("query-interface-overrun", Stage::Start, INTERFACE),
+        at("query-interface-display", Stage::Start, INTERFACE),
+        at("query-interface-display-overrun", Stage::Start, INTERFACE),
+    ]
+}
+
+/// A type of no notification, one of the other scheduling model, and native fences that are not advertised.
+fn types() -> [Mutant; 3] {
+    const TYPE: &str = "DXG-INT-TYPE";
+    [
+        at("int-type-unknown", Stage::Packets, TYPE),
+        at("int-type-scheduled", Stage::Packets, TYPE),
+        Mutant {
+            options: |options| (options.user_mode, options.native_fences) = (false, false),
+            ..at("int-type-native", Stage::Packets, TYPE)
+        },
+    ]
+}
+
+/// Handles of nothing, in each callback that takes one.
+fn callbacks() -> [Mutant; 3] {
+    [
+        at("cb-object-released", Stage::Start, "DXG-CB-OBJECT"),
+        at("cb-object-process", Stage::Start, "DXG-CB-OBJECT"),
+        at("cb-free-object", Stage::Start, "DXG-CB-FREE"),
+    ]
+}
+
+/// Descriptors beyond their array, an engine whose state the driver cannot tell, what it tells of a timeout, a log that
+/// it keeps, and a transition that nobody asked for.
+fn extents() -> [Mutant; 6] {
+    [
+        at("segment-overrun", Stage::Start, "DXG-QAI-OVERRUN"),
+        at("tdr-query-status", Stage::PacketHang, "DXG-TDR-QUERY"),
+        at("tdr-collect-payload", Stage::QueueHang, "DXG-TDR-COLLECT"),
+        at("tdr-guilty-packet", Stage::PacketHang, "DXG-TDR-GUILTY"),
+        Mutant {
+            windows: |personality| personality.log_replacement = LogReplacement::Null,
+            ..at("log-set-away", Stage::UserQueue, "DXG-LOG-SET")
+        },
+        Mutant {
+            options: |options| options.power_component = true,
+            ..at("power-fstate-again", Stage::Sleep, "DXG-POWER-FSTATE")
         },
     ]
 }

@@ -31,6 +31,22 @@ fn engine(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> Option<u32> {
     ((index as usize) < toy.options.engines).then_some(index)
 }
 
+/// Whether a mutant refuses the query.
+fn refuses(toy: &Toy, kind: DXGK_QUERYADAPTERINFOTYPE) -> bool {
+    use DXGK_QUERYADAPTERINFOTYPE as Type;
+    let refused = match toy.options.mutant {
+        "qai-required-driver-caps" => Type::DXGKQAITYPE_DRIVERCAPS,
+        "qai-required-component" => Type::DXGKQAITYPE_POWERCOMPONENTINFO,
+        "qai-required-mmu" => Type::DXGKQAITYPE_GPUMMUCAPS,
+        "qai-required-levels" => Type::DXGKQAITYPE_PAGETABLELEVELDESC,
+        "qai-required-native-fence" => Type::DXGKQAITYPE_NATIVE_FENCE_CAPS,
+        "qai-required-user-mode" => Type::DXGKQAITYPE_USERMODESUBMISSION_CAPS,
+        "qai-required-nothing" => Type::DXGKQAITYPE_64BITONLYCAPS,
+        _ => return false,
+    };
+    kind == refused
+}
+
 /// Answers DxgkDdiQueryAdapterInfo.
 pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
     use DXGK_QUERYADAPTERINFOTYPE as Type;
@@ -42,6 +58,7 @@ pub fn answer(toy: &Toy, arguments: &DXGKARG_QUERYADAPTERINFO) -> NTSTATUS {
             }
             if arguments.OutputDataSize == 0 { STATUS_SUCCESS } else { give(arguments, &0x0070_7954_u32) }
         }
+        kind if refuses(toy, kind) => STATUS_INVALID_PARAMETER,
         Type::DXGKQAITYPE_WDDMDEVICECAPS if toy.is("qai-expected-version") => STATUS_INVALID_PARAMETER,
         Type::DXGKQAITYPE_WDDMDEVICECAPS => {
             let wrong = DXGK_WDDMVERSION::DXGKDDI_WDDMv3_1;
@@ -188,6 +205,9 @@ fn segments(toy: &Toy, out: &mut DXGK_QUERYSEGMENTOUT4) -> NTSTATUS {
             out.PagingBufferSize = 0x1000;
         }
         return STATUS_SUCCESS;
+    }
+    if toy.is("qai-required-segments") {
+        return STATUS_INVALID_PARAMETER;
     }
     out.PagingBufferSize = if toy.is("segment-paging-buffer") { 0 } else { 0x1000 };
     // The CPU does not see the third segment.

@@ -33,7 +33,7 @@ win_extern! {
             return STATUS_INVALID_PARAMETER;
         }
         let private = array(arguments.PrivateDriverData.cast::<u64>().cast_const(), 2);
-        let handle = toy.own();
+        let handle = toy.own_for(arguments.hDoorbell, "object-handle-doorbell");
         let mut state = toy.state();
         let key = number(arguments.hHwQueue);
         if let Some(queue) = state.queues.get_mut(&key) {

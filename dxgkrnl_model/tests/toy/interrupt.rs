@@ -154,6 +154,17 @@ fn wrong_completion(toy: &Toy, mut data: DXGKARGCB_NOTIFY_INTERRUPT_DATA) {
         "int-fence" => part.SubmissionFenceId += 0x1000,
         "int-node" => part.NodeOrdinal = 7,
         "int-type" => part.NodeOrdinal = 0,
+        "int-type-unknown" => data.InterruptType = DXGK_INTERRUPT_TYPE(99),
+        "int-type-native" => {
+            data = DXGKARGCB_NOTIFY_INTERRUPT_DATA::zeroed();
+            data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_NATIVE_FENCE_SIGNALED;
+        }
+        // Of a packet node.
+        "int-type-scheduled" => {
+            data = DXGKARGCB_NOTIFY_INTERRUPT_DATA::zeroed();
+            data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_SCHEDULING_LOG_INTERRUPT;
+            data.SchedulingLogInterrupt_mut().NodeOrdinal = 1;
+        }
         "int-vsync" => {
             data = DXGKARGCB_NOTIFY_INTERRUPT_DATA::zeroed();
             data.InterruptType = DXGK_INTERRUPT_TYPE::DXGK_INTERRUPT_CRTC_VSYNC;

@@ -57,7 +57,7 @@ win_extern! {
         if !pasids.is_empty() {
             toy.count("pasid");
         }
-        arguments.hKmdProcess = raw(toy.own());
+        arguments.hKmdProcess = raw(toy.own_for(arguments.hDxgkProcess, "object-handle-process"));
         STATUS_SUCCESS
     }
 
@@ -102,7 +102,7 @@ win_extern! {
         if arguments.Flags.TestContext() && toy.is("testing-context") {
             return STATUS_NO_MEMORY;
         }
-        let handle = toy.own();
+        let handle = toy.own_for(arguments.hContext, "object-handle-context");
         let context = Context {
             engine: toy.engine(arguments.EngineAffinity),
             os: if toy.is("context-in") { handle } else { number(arguments.hContext) } as u64,
@@ -151,7 +151,7 @@ win_extern! {
             if size == 0 {
                 return STATUS_INVALID_PARAMETER;
             }
-            let handle = toy.own();
+            let handle = if toy.is("object-handle-allocation") { 0 } else { toy.own() };
             toy.state().allocations.insert(handle, size);
             if toy.options.pages_of_its_own {
                 let Some((page, _)) = contiguous(&toy, 4096) else { return STATUS_NO_MEMORY };

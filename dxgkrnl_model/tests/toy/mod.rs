@@ -383,6 +383,15 @@ impl Toy {
         handle
     }
 
+    /// Gives out a handle of this toy in the place of Dxgkrnl's; the mutant leaves that where it is, and goes by it.
+    pub fn own_for(self: &Arc<Self>, given: HANDLE, mutant: &str) -> usize {
+        if !self.is(mutant) {
+            return self.own();
+        }
+        self.adopt(number(given));
+        number(given)
+    }
+
     pub fn adopt(self: &Arc<Self>, handle: usize) {
         OWNERS.write().unwrap_or_else(|error| error.into_inner()).push((handle, self.clone()));
     }

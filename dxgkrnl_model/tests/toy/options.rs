@@ -76,6 +76,8 @@ pub struct Options {
     pub asks_for_reset: bool,
     /// Wants paging buffers in the aperture, which finds the allocation that each mapping there is for, if any.
     pub paging_aperture: bool,
+    /// It has the interface of displays for I2C.
+    pub has_i2c: bool,
     /// Milliseconds that ResetHwEngine takes.
     pub reset_takes: u64,
     /// Milliseconds behind ResumeHwEngine in which node 0 does nothing; if not 0, nothing from ResetHwEngine on.
@@ -132,6 +134,7 @@ impl Default for Options {
             log_waits: false,
             asks_for_reset: false,
             paging_aperture: false,
+            has_i2c: false,
             reset_takes: 0,
             slow_start: 0,
         }

@@ -57,7 +57,7 @@ win_extern! {
     fn create_hw_context(device: HANDLE, arguments: *mut DXGKARG_CREATEHWCONTEXT) -> NTSTATUS {
         let Some(toy) = owner(device) else { return UNKNOWN };
         let arguments = argument(arguments);
-        let handle = toy.own();
+        let handle = toy.own_for(arguments.hHwContext, "object-handle-hw-context");
         let context = Context {
             engine: toy.engine(arguments.EngineAffinity),
             os: number(arguments.hHwContext) as u64,
@@ -81,7 +81,7 @@ win_extern! {
         if arguments.Flags.TestQueue() && toy.is("testing-queue") {
             return STATUS_INVALID_PARAMETER;
         }
-        let handle = toy.own();
+        let handle = toy.own_for(arguments.hHwQueue, "object-handle-hw-queue");
         // Over hHwQueueProgressFence and its padding: the driver's handle, where Dxgkrnl puts it there.
         let named = arguments.as_bytes()[24..32].try_into().map_or(0, u64::from_le_bytes) as usize;
         let progress_fence = if toy.state().fences.contains_key(&named) { named } else { 0 };
@@ -327,6 +327,9 @@ win_extern! {
         }
         if arguments.LogBufferCpuVa.is_null() || arguments.NumberOfEntries == 0 {
             // The logs are taken away.
+            if toy.is("log-set-away") {
+                return STATUS_UNSUCCESSFUL;
+            }
             if let Some(queue) = toy.state().queues.get_mut(&number(arguments.hHwQueue)) {
                 queue.logs = <[Log; 2]>::default();
             }

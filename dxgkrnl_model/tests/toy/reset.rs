@@ -98,6 +98,9 @@ win_extern! {
         if toy.is("stays-in-status") {
             nt_model::Machine::with_current(|machine| machine.map(|machine| machine.delay_execution(STAYS)));
         }
+        if toy.is("tdr-query-status") {
+            return STATUS_UNSUCCESSFUL;
+        }
         if toy.is("tdr-status") {
             arguments.EngineStatus.Value = 0x80;
         }
@@ -262,7 +265,13 @@ win_extern! {
         let arguments = argument(arguments);
         let bytes: *mut u8 = arguments.pBuffer.cast();
         let at = if toy.is("tdr-collect") { arguments.BufferSize } else { 0 };
-        if toy.is("tdr-guilty") && !arguments.TdrPayload.is_null() {
+        if toy.is("tdr-collect-payload") && !arguments.TdrPayload.is_null() {
+            let payload: *mut u8 = arguments.TdrPayload.cast();
+            // SAFETY: none: this mutant writes behind the payload, where the model watches.
+            unsafe { payload.wrapping_add(arguments.TdrPayloadSize as usize).write(1) };
+        }
+        let names_nothing = matches!(toy.options.mutant, "tdr-guilty" | "tdr-guilty-packet");
+        if names_nothing && !arguments.TdrPayload.is_null() {
             let payload: *mut DXGK_TDR_PAYLOAD_ENGINE_TIMEOUT = arguments.TdrPayload.cast();
             argument(payload).hContext = raw(0x1234);
         }

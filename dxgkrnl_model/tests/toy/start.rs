@@ -11,8 +11,8 @@ use wddm_abi::{
     DRIVER_INITIALIZATION_DATA, DXGK_DEVICE_INFO, DXGK_ENGINE_TYPE, DXGK_FEATURE_ID, DXGK_FEATURE_INTERFACE,
     DXGK_NODEMETADATA, DXGK_SERVICES, DXGKARG_QUERYADAPTERINFO, DXGKARG_QUERYFEATURESUPPORT,
     DXGKARGCB_ALLOCATECONTIGUOUSMEMORY, DXGKARGCB_FREECONTIGUOUSMEMORY, DXGKDDI_FEATURE_INTERFACE, DXGKRNL_INTERFACE,
-    GUID_WDDM_INTERFACE_FEATURE, HANDLE, LARGE_INTEGER, MEMORY_CACHING_TYPE, NTSTATUS, Plain, QUERY_INTERFACE,
-    win_extern,
+    GUID_DEVINTERFACE_I2C, GUID_DEVINTERFACE_OPM_3, GUID_WDDM_INTERFACE_FEATURE, HANDLE, LARGE_INTEGER,
+    MEMORY_CACHING_TYPE, NTSTATUS, Plain, QUERY_INTERFACE, win_extern,
 };
 
 use super::{Toy, argument, array, callback, fresh, input, loading, number, owner, raw};
@@ -166,6 +166,16 @@ win_extern! {
         let Some(toy) = owner(context) else { return STATUS_INVALID_PARAMETER };
         let query = argument(query);
         let known = *input(query.InterfaceType) == GUID_WDDM_INTERFACE_FEATURE;
+        if !known && toy.is("query-interface-written") {
+            argument(query.Interface.cast::<u64>()).clone_from(&0);
+        }
+        let has_i2c = toy.options.has_i2c || toy.is("query-interface-display-overrun");
+        if !known && has_i2c && *input(query.InterfaceType) == GUID_DEVINTERFACE_I2C {
+            return i2c_interface(&toy, context, query);
+        }
+        if !known && toy.is("query-interface-display") && *input(query.InterfaceType) == GUID_DEVINTERFACE_OPM_3 {
+            return STATUS_SUCCESS;
+        }
         if !known {
             return if toy.is("query-interface") { STATUS_SUCCESS } else { STATUS_NOT_SUPPORTED };
         }
@@ -175,7 +185,11 @@ win_extern! {
         let interface = argument(query.Interface.cast::<DXGKDDI_FEATURE_INTERFACE>());
         *interface = DXGKDDI_FEATURE_INTERFACE::zeroed();
         interface.Size = size_of::<DXGKDDI_FEATURE_INTERFACE>() as u16;
-        interface.Version = 1;
+        interface.Version = if toy.is("query-interface-version") { 2 } else { 1 };
+        if toy.is("query-interface-overrun") {
+            // SAFETY: none: this mutant writes behind what Size says, where the model has put a pattern.
+            unsafe { query.Interface.cast::<u8>().wrapping_add(query.Size.into()).write(0) };
+        }
         interface.Context = context;
         interface.InterfaceReference = Some(nothing);
         interface.InterfaceDereference = Some(nothing);
@@ -185,6 +199,13 @@ win_extern! {
     }
 
     fn nothing(_context: *mut core::ffi::c_void) {}
+
+    /// An interface is let go that was filled before the start.
+    fn let_go(context: *mut core::ffi::c_void) {
+        if let Some(toy) = owner(context) {
+            toy.count("display interface let go");
+        }
+    }
 
     fn query_feature_support(adapter: HANDLE, arguments: *mut DXGKARG_QUERYFEATURESUPPORT) -> NTSTATUS {
         let Some(toy) = owner(adapter) else { return STATUS_INVALID_PARAMETER };
@@ -309,6 +330,9 @@ win_extern! {
             return STATUS_UNSUCCESSFUL;
         }
         let _ = callback!(toy, DxgkCbCompleteFStateTransition(toy.device_handle(), component));
+        if toy.is("power-fstate-again") {
+            let _ = callback!(toy, DxgkCbCompleteFStateTransition(toy.device_handle(), component));
+        }
         STATUS_SUCCESS
     }
 }
@@ -461,8 +485,22 @@ fn mutants(toy: &Toy) {
             let _ = callback!(toy, DxgkCbUnmapMemory(toy.device_handle(), raw(0x1000)));
         }
         "cb-free" => free_contiguous(toy, 0x1234),
+        "cb-free-object" => {
+            let mut arguments = wddm_abi::DXGKARGCB_DESTROY_PHYSICAL_MEMORY_OBJECT::zeroed();
+            arguments.hPhysicalMemoryObject = raw(0x1234);
+            let _ = callback!(toy, DxgkCbDestroyPhysicalMemoryObject(&raw const arguments));
+        }
         "cb-object" => {
             let _ = callback!(toy, DxgkCbSetPowerComponentLatency(toy.device_handle(), 99, 1));
+        }
+        "cb-object-released" => {
+            let _ = callback!(toy, DxgkCbReleaseHandleData(wddm_abi::DXGKARGCB_RELEASEHANDLEDATA::zeroed()));
+        }
+        "cb-object-process" => {
+            let mut arguments = wddm_abi::DXGKARGCB_RESERVEGPUVIRTUALADDRESSRANGE::zeroed();
+            arguments.hDxgkProcess = raw(0x1234);
+            let pointer = &raw mut arguments;
+            let _ = callback!(toy, DxgkCbReserveGpuVirtualAddressRange(toy.device_handle(), pointer));
         }
         _ => (),
     }
@@ -507,4 +545,20 @@ fn undo(toy: &Arc<Toy>) {
         let _ = callback!(toy, DxgkCbUnmapMemory(toy.device_handle(), raw(registers)));
     }
     *toy.state() = super::State::default();
+}
+
+/// Fills DXGK_I2C_INTERFACE, which has the members of the feature interface in front and two functions, too. Those are
+/// never called.
+fn i2c_interface(toy: &Toy, context: *mut core::ffi::c_void, query: &QUERY_INTERFACE) -> NTSTATUS {
+    assert_eq!(usize::from(query.Size), size_of::<DXGKDDI_FEATURE_INTERFACE>(), "the size of DXGK_I2C_INTERFACE");
+    let interface = argument(query.Interface.cast::<DXGKDDI_FEATURE_INTERFACE>());
+    *interface = DXGKDDI_FEATURE_INTERFACE::zeroed();
+    (interface.Size, interface.Version, interface.Context) = (query.Size, query.Version, context);
+    interface.InterfaceReference = Some(nothing);
+    interface.InterfaceDereference = Some(let_go);
+    if toy.is("query-interface-display-overrun") {
+        // SAFETY: none: this mutant writes behind what Size says, where the model has put a pattern.
+        unsafe { query.Interface.cast::<u8>().wrapping_add(query.Size.into()).write(0) };
+    }
+    STATUS_SUCCESS
 }

@@ -107,6 +107,22 @@ shims! {
         }
     }
 
+    fn IoCreateNotificationEvent(m, event_name: In<UnicodeString>, handle: Out<u64>) -> usize {
+        let arguments = [event_name.address() as u64, handle.address() as u64];
+        let _service = m.service(&routines::IO_CREATE_NOTIFICATION_EVENT, arguments);
+        let (event, opened) = m.open_named_event(&name(m, event_name), true);
+        handle.set(opened);
+        event
+    }
+
+    fn IoCreateSynchronizationEvent(m, event_name: In<UnicodeString>, handle: Out<u64>) -> usize {
+        let arguments = [event_name.address() as u64, handle.address() as u64];
+        let _service = m.service(&routines::IO_CREATE_SYNCHRONIZATION_EVENT, arguments);
+        let (event, opened) = m.open_named_event(&name(m, event_name), false);
+        handle.set(opened);
+        event
+    }
+
     fn IoGetRelatedDeviceObject(m, file: usize) -> usize {
         m.related_device_object(file)
     }

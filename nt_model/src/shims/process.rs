@@ -6,7 +6,7 @@ use crate::object::Object;
 use crate::records::{status, status::NtStatus};
 use crate::routines;
 use crate::rules::Details;
-use crate::rules_nt::{NT_BUGCHECK, NT_HANDLE};
+use crate::rules_nt::{NT_BUGCHECK, NT_HANDLE, NT_REFERENCE};
 use crate::shim::{In, Out};
 use crate::shims;
 use crate::thread::{Thread, ThreadKind};
@@ -139,6 +139,57 @@ shims! {
 
     fn PsGetProcessId(m, process: usize) -> u64 {
         m.process_id_of(process)
+    }
+
+    // KernelMode is 0, UserMode 1.
+    fn ExGetPreviousMode(m) -> u8 {
+        let _service = m.service(&routines::EX_GET_PREVIOUS_MODE, []);
+        m.came_from_user_mode().into()
+    }
+
+    fn KeAttachProcess(m, process: usize) {
+        let _service = m.service(&routines::KE_ATTACH_PROCESS, [process as u64]);
+        m.attach_process(process, false);
+    }
+
+    fn KeDetachProcess(m) {
+        let _service = m.service(&routines::KE_DETACH_PROCESS, []);
+        m.detach_process(None);
+    }
+
+    // KAPC_STATE is the system's to fill: the first two words say where the thread was.
+    fn KeStackAttachProcess(m, process: usize, state: Out<[u64; 6]>) {
+        let _service = m.service(&routines::KE_STACK_ATTACH_PROCESS, [process as u64, state.address() as u64]);
+        let (id, separate) = m.attach_process(process, true);
+        // CAST: kept as it is, and read back by KeUnstackDetachProcess.
+        state.set([id, separate as u64, 0, 0, 0, 0]);
+    }
+
+    fn KeUnstackDetachProcess(m, state: In<[u64; 6]>) {
+        let _service = m.service(&routines::KE_UNSTACK_DETACH_PROCESS, [state.address() as u64]);
+        let [id, separate, ..] = *state.get();
+        // CAST: as KeStackAttachProcess stored it.
+        m.detach_process(Some((id, separate as i32)));
+    }
+
+    fn PsReferencePrimaryToken(m, process: usize) -> usize {
+        let _service = m.service(&routines::PS_REFERENCE_PRIMARY_TOKEN, [process as u64]);
+        let token = m.reference_token(process);
+        m.rules.check(&NT_REFERENCE, token.is_some(), || {
+            Details::new(format!("{process:#x} is no process")).params([process as u64, 1, 0])
+        });
+        token.unwrap_or(0)
+    }
+
+    fn PsDereferencePrimaryToken(m, token: usize) {
+        let _service = m.service(&routines::PS_DEREFERENCE_PRIMARY_TOKEN, [token as u64]);
+        m.dereference_object(token);
+    }
+
+    // Processes of the model run without elevation.
+    fn SeTokenIsAdmin(m, token: usize) -> u8 {
+        let _service = m.service(&routines::SE_TOKEN_IS_ADMIN, [token as u64]);
+        m.is_system_token(token).into()
     }
 
     fn KeBugCheck(m, code: u32) {

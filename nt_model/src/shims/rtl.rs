@@ -228,7 +228,27 @@ shims! {
         next(old.unwrap_or(0))
     }
 
-    // Atomic singly linked lists and lookaside lists are not modelled; see `Image::missing_imports`.
+    // CM_PARTIAL_RESOURCE_DESCRIPTOR: Type, ShareDisposition, Flags, Start at 4, Length at 12. Memory beyond 4 GiB has
+    // its length in units of 2^8, 2^16 or 2^32 bytes, as its flags say.
+    fn RtlCmDecodeMemIoResource(_m, descriptor: usize, start: Out<u64>) -> u64 {
+        const PORT: u8 = 1;
+        const MEMORY: u8 = 3;
+        const LARGE_MEMORY: u8 = 7;
+        let bytes = shim::read_bytes(descriptor, 20);
+        let number = |at: usize, size: usize| {
+            bytes[at..at + size].iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
+        };
+        let shift = match (bytes[0], number(2, 2) & 0xE00) {
+            (PORT | MEMORY, _) => 0,
+            (LARGE_MEMORY, 0x200) => 8,
+            (LARGE_MEMORY, 0x400) => 16,
+            (LARGE_MEMORY, 0x800) => 32,
+            _ => return 0,
+        };
+        start.set_opt(number(4, 8));
+        number(12, 4) << shift
+    }
+
     fn RtlLookupFunctionEntry(_m, _pc: usize, _base: usize, _history: usize) -> usize {
         0
     }

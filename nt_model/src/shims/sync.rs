@@ -193,6 +193,10 @@ shims! {
         m.config().clock.tick as u32
     }
 
+    fn ExSetTimerResolution(m, desired: u32, sets: u8) -> u32 {
+        m.set_timer_resolution(desired, sets != 0)
+    }
+
     fn KeStallExecutionProcessor(m, microseconds: u32) {
         m.stall_execution(microseconds);
     }

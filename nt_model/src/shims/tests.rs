@@ -8,7 +8,7 @@ use crate::kernel::{Kernel, KernelConfig, Machine};
 use crate::memory::PAGE_SIZE;
 use crate::records::{AnsiString, FastMutex, KEVENT, ObjectAttributes, UnicodeString, status};
 use crate::registry::{REG_DWORD, RegistryValue};
-use crate::rules_nt::{NT_HANDLE, NT_MUTEX_NOT_OWNED};
+use crate::rules_nt::{NT_ATTACH, NT_HANDLE, NT_IRQL, NT_LOOKASIDE, NT_MUTEX_NOT_OWNED, NT_POINTER, NT_REFERENCE};
 use crate::{In, InterruptLine, Trigger, shims};
 
 fn call<const N: usize>(name: &str, arguments: [usize; N]) -> usize {
@@ -84,6 +84,180 @@ fn interlocked_lists() {
         assert_eq!(call("ExInterlockedPopEntryList", [head, lock]), entry);
     }
     assert_eq!(kernel.rules.violations().len(), 0);
+}
+
+#[test]
+fn lookaside_lists() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    #[repr(align(64))]
+    struct List([u64; 16]);
+    let mut list = List([0x5C5C_5C5C_5C5C_5C5C; 16]);
+    let at = at_mut(&mut list.0);
+    let word =
+        |index: usize| crate::shim::read_bytes(at + 8 * index, 8).iter().rev().fold(0, |w, b| w << 8 | usize::from(*b));
+    let tag = 0x6C6F_6F50;
+    let initialize = || call("ExInitializeNPagedLookasideList", [at, 0, 0, 512, 0x40, tag, 0]);
+    let _ = kernel.call_driver("DxgkDdiStartDevice", || {
+        initialize();
+        // As the inline functions of wdm.h do it: POOL_TYPE and size, tag, and the two routines.
+        assert_eq!((word(4) >> 32, word(5)), (512, 0x40 << 32 | tag));
+        assert_eq!(call("ExpInterlockedPopEntrySList", [at]), 0);
+        let [first, second] = [0; 2].map(|_| callback::invoke(word(6), [word(4) >> 32, word(5) >> 32, tag]));
+        assert!(kernel.pool_outstanding().iter().any(|leak| leak.address == first && leak.size == 0x40));
+        assert_eq!(call("ExQueryDepthSList", [at]) & 0xFFFF, word(2) & 0xFFFF, "nothing is kept");
+        callback::invoke(word(7), [first]);
+        // What a list has all the same is freed with it.
+        assert_eq!(call("ExpInterlockedPushEntrySList", [at, second]), 0);
+        assert_eq!(call("ExQueryDepthSList", [at]) & 0xFFFF, 1);
+        assert_eq!(kernel.paired.lookasides().iter().map(|list| list.0).collect::<Vec<_>>(), [at]);
+        call("ExDeleteNPagedLookasideList", [at]);
+        assert!(kernel.paired.lookasides().is_empty() && kernel.pool_outstanding().is_empty());
+        assert!(!kernel.rules.was_broken(&NT_LOOKASIDE));
+        call("ExDeleteNPagedLookasideList", [at]);
+        assert!(kernel.rules.was_broken(&NT_LOOKASIDE));
+    });
+    let mut entries = [0_u128; 4];
+    let [head, first, second, third] = [0, 1, 2, 3].map(|index| at_mut(&mut entries[index]));
+    call("InitializeSListHead", [head]);
+    for (entry, before) in [(first, 0), (second, first), (third, second)] {
+        assert_eq!(call("ExpInterlockedPushEntrySList", [head, entry]), before);
+    }
+    assert_eq!(call("ExpInterlockedPopEntrySList", [head]), third);
+    assert_eq!(call("ExQueryDepthSList", [head]) & 0xFFFF, 2);
+    assert_eq!(call("ExpInterlockedFlushSList", [head]), second);
+    assert_eq!((call("ExpInterlockedPopEntrySList", [head]), call("ExQueryDepthSList", [head]) & 0xFFFF), (0, 0));
+    assert!(!kernel.rules.was_broken(&NT_POINTER) && !kernel.rules.was_broken(&NT_IRQL));
+    call("ExpInterlockedPushEntrySList", [head, first + 8]);
+    assert!(kernel.rules.was_broken(&NT_POINTER));
+    kernel.raise_irql(3);
+    call("ExQueryDepthSList", [head]);
+    kernel.lower_irql(0);
+    assert!(kernel.rules.was_broken(&NT_IRQL));
+}
+
+#[test]
+fn attaching_to_processes() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let [one, other] = ["one.exe", "other.exe"].map(|name| kernel.create_process(name));
+    let here = || call("PsGetCurrentProcess", []);
+    let system = here();
+    let mut state = [0_u64; 6];
+    let state = at_mut(&mut state);
+    let _ = kernel.call_driver("DxgkDdiEscape", || {
+        call("KeAttachProcess", [one.address()]);
+        assert_eq!(here(), one.address());
+        call("KeStackAttachProcess", [other.address(), state]);
+        assert_eq!(here(), other.address());
+        call("KeUnstackDetachProcess", [state]);
+        assert_eq!(here(), one.address());
+        call("KeDetachProcess", []);
+        assert_eq!(here(), system);
+    });
+    assert_eq!(kernel.rules.violations().len(), 0);
+    let broken = |text: &str| {
+        let found = kernel.rules.violations();
+        assert!(found.iter().any(|found| found.to_string().contains(text)), "{text}: {found:?}");
+    };
+    let _ = kernel.call_driver("DxgkDdiEscape", || call("KeStackAttachProcess", [one.address(), state]));
+    assert_eq!(here(), system, "what the driver left is put right");
+    broken("returned with 1");
+    let fresh = Kernel::collecting();
+    drop(_in);
+    let _in = fresh.enter();
+    let _ = fresh.call_driver("DxgkDdiEscape", || {
+        let process = fresh.create_process("one.exe").address();
+        call("KeAttachProcess", [process]);
+        call("KeAttachProcess", [process]);
+        call("KeDetachProcess", []);
+        call("KeDetachProcess", []);
+        call("KeDetachProcess", []);
+        call("KeAttachProcess", [0x1234]);
+        call("KeDetachProcess", []);
+    });
+    let reports = fresh.rules.report();
+    let attach = reports.iter().find(|report| std::ptr::eq(report.rule, &NT_ATTACH)).map(|report| report.broken);
+    assert_eq!(attach, Some(3), "nested, detached once more, and no process");
+}
+
+#[test]
+fn modes_and_tokens() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let process = kernel.create_process("one.exe");
+    let mode = || call("ExGetPreviousMode", []) & 0xFF;
+    assert_eq!(mode(), 0, "a thread of no process");
+    let at = kernel.enter_process(&process);
+    assert_eq!(mode(), 1);
+    let mut state = [0_u64; 6];
+    let state = at_mut(&mut state);
+    call("KeStackAttachProcess", [kernel.system_process().address(), state]);
+    assert_eq!(mode(), 1, "attaching changes no mode");
+    call("KeUnstackDetachProcess", [state]);
+    drop(at);
+    let tokens = [process.address(), kernel.system_process().address()].map(|at| call("PsReferencePrimaryToken", [at]));
+    assert_eq!(tokens.map(|token| call("SeTokenIsAdmin", [token]) & 0xFF), [0, 1]);
+    assert_eq!(call("PsReferencePrimaryToken", [process.address()]), tokens[0]);
+    for token in [tokens[0], tokens[0], tokens[1]] {
+        call("PsDereferencePrimaryToken", [token]);
+    }
+    assert_eq!(kernel.rules.violations().len(), 0);
+    call("PsDereferencePrimaryToken", [tokens[0]]);
+    assert!(kernel.rules.was_broken(&NT_REFERENCE));
+}
+
+#[test]
+fn events_by_name_and_the_clock() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let (units, other) = (wide("\\BaseNamedObjects\\Thing"), wide("\\basenamedobjects\\thing"));
+    let (name, other) = (string(&units), string(&other));
+    let mut handles = [0_u64; 2];
+    let event = call("IoCreateNotificationEvent", [at(&name), at_mut(&mut handles[0])]);
+    assert_eq!(call("KeReadStateEvent", [event]) as i32, 1, "made signalled");
+    call("KeClearEvent", [event]);
+    assert_eq!(call("IoCreateSynchronizationEvent", [at(&other), at_mut(&mut handles[1])]), event, "opened");
+    assert_eq!(call("KeReadStateEvent", [event]) as i32, 0);
+    // CAST: 64 bits here.
+    for handle in handles {
+        assert_eq!(status_of("ZwClose", [handle as usize]), status::SUCCESS);
+    }
+    let again = call("IoCreateSynchronizationEvent", [at(&name), at_mut(&mut handles[0])]);
+    assert_eq!(call("KeReadStateEvent", [again]) as i32, 1, "nobody had it any more");
+    assert_eq!(status_of("ZwClose", [handles[0] as usize]), status::SUCCESS);
+    let resolution = |desired: usize, sets: usize| call("ExSetTimerResolution", [desired, sets]) & 0xFFFF_FFFF;
+    let _ = kernel.call_driver("DxgkDdiStartDevice", || {
+        let usual = resolution(0, 0);
+        assert_eq!(resolution(10_000_000, 1), usual, "only finer ones");
+        assert_eq!(resolution(10_000, 1), 10_000);
+        assert_eq!(resolution(0, 0), usual);
+        assert_eq!(kernel.paired.resolutions().len(), 1);
+        resolution(0, 0);
+        assert!(kernel.paired.resolutions().is_empty());
+    });
+}
+
+#[test]
+fn ranges_of_resources() {
+    let kernel = Kernel::collecting();
+    let _in = kernel.enter();
+    let decode = |kind: u8, flags: u16, length: u32| {
+        let mut descriptor = [0_u8; 20];
+        descriptor[0] = kind;
+        descriptor[2..4].copy_from_slice(&flags.to_le_bytes());
+        descriptor[4..12].copy_from_slice(&0x12_3456_7000_u64.to_le_bytes());
+        descriptor[12..16].copy_from_slice(&length.to_le_bytes());
+        let mut start = 0_u64;
+        (call("RtlCmDecodeMemIoResource", [at(&descriptor), at_mut(&mut start)]), start)
+    };
+    let range = |length| (length, 0x12_3456_7000);
+    assert_eq!(decode(3, 0, 0x1000), range(0x1000));
+    assert_eq!(decode(1, 0, 8), range(8));
+    assert_eq!(decode(7, 0x200, 3), range(0x300));
+    assert_eq!(decode(7, 0x400, 3), range(0x3_0000));
+    assert_eq!(decode(7, 0x800, 3), range(0x3_0000_0000));
+    assert_eq!(decode(2, 0, 1), (0, 0), "an interrupt");
 }
 
 #[test]

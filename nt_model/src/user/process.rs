@@ -22,9 +22,14 @@ use crate::memory::{PAGE_SIZE, PageKind, PageObject, Rights, host};
 use crate::object::Object;
 use crate::rules::Details;
 use crate::rules_memory::NT_PROCESS_LOCKED_PAGES;
+use crate::rules_nt::NT_ATTACH;
+use crate::thread::ThreadKind;
 
 /// Process id of the system process.
 pub const SYSTEM_PROCESS_ID: u64 = 4;
+
+/// The word of a process's body that stands for its token.
+const TOKEN: usize = 16;
 
 type Entry = Arc<dyn Any + Send + Sync>;
 
@@ -80,6 +85,11 @@ impl Process {
     /// The address that drivers know it by.
     pub fn address(&self) -> usize {
         self.body.as_ptr().expose_provenance()
+    }
+
+    /// The address that drivers know its token by.
+    fn token(&self) -> usize {
+        core::ptr::from_ref(&self.body[TOKEN]).expose_provenance()
     }
 
     /// Makes it another Linux process, before anything is mapped into it. Returns `false` where it is one already.
@@ -247,6 +257,74 @@ impl Machine {
         let pid = process.separate().map_or(0, |space| space.pid);
         let old = cpu::with(|cpu| (cpu.process.replace(process.id), cpu.separate.replace(pid)));
         InProcess { old, not_send: PhantomData }
+    }
+
+    /// Attaches the calling thread to the process at `address`. Returns where it was, for
+    /// [`detach_process`](Self::detach_process). `nests`: it may be attached already.
+    ///
+    /// IRQL: at most APC_LEVEL.
+    pub(crate) fn attach_process(&self, address: usize, nests: bool) -> (u64, i32) {
+        let was = cpu::with(|cpu| (cpu.process.get(), cpu.separate.get()));
+        let process = self.processes.map.lock().values().find(|process| process.address() == address).cloned();
+        self.rules.check(&NT_ATTACH, process.is_some(), || {
+            Details::new(format!("{address:#x} is no process")).params([address as u64, 0, 0])
+        });
+        let depth = cpu::with(|cpu| cpu.attached.get());
+        self.rules.check(&NT_ATTACH, nests || depth == 0, || "KeAttachProcess while attached".to_owned());
+        if depth == 0 {
+            cpu::with(|cpu| cpu.home.set(was));
+        }
+        let at = process.map_or(was, |process| (process.id, process.separate().map_or(0, |space| space.pid)));
+        cpu::with(|cpu| {
+            cpu.attached.set(depth + 1);
+            cpu.process.set(at.0);
+            cpu.separate.set(at.1);
+        });
+        was
+    }
+
+    /// Puts the calling thread back to where it was; `None`: in front of everything that it attached to.
+    ///
+    /// IRQL: at most APC_LEVEL.
+    pub(crate) fn detach_process(&self, was: Option<(u64, i32)>) {
+        let depth = cpu::with(|cpu| cpu.attached.get());
+        let attached =
+            self.rules.check(&NT_ATTACH, depth != 0, || Details::new("detached without having attached").code(0x6));
+        if attached {
+            cpu::with(|cpu| {
+                let was = was.unwrap_or(cpu.home.get());
+                cpu.attached.set(depth - 1);
+                cpu.process.set(was.0);
+                cpu.separate.set(was.1);
+            });
+        }
+    }
+
+    /// Whether the calling thread came from user mode: one of the host's, in a process other than the system's.
+    ///
+    /// IRQL: at most DISPATCH_LEVEL.
+    pub(crate) fn came_from_user_mode(&self) -> bool {
+        let home = cpu::with(|cpu| if cpu.attached.get() == 0 { cpu.process.get() } else { cpu.home.get().0 });
+        let of_host = self.with_current_thread(|thread| thread.kind() == ThreadKind::Host);
+        of_host && home != 0 && home != SYSTEM_PROCESS_ID
+    }
+
+    /// The token of the process at `address`, with a reference. `None`: there is no such process.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn reference_token(&self, address: usize) -> Option<usize> {
+        let processes = self.processes.map.lock();
+        let token = processes.values().find(|process| process.address() == address)?.token();
+        drop(processes);
+        self.objects.reference_or_insert(Object::Body(token, "Token"));
+        Some(token)
+    }
+
+    /// Whether a token is of the system process, the one that is an administrator's.
+    ///
+    /// IRQL: PASSIVE_LEVEL.
+    pub(crate) fn is_system_token(&self, token: usize) -> bool {
+        self.processes.system.token() == token
     }
 
     /// The process that the calling thread is in; the system process when it is in none.

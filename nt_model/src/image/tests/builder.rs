@@ -17,6 +17,7 @@ pub(crate) struct DriverBuilder {
     imports: Vec<(String, String)>,
     exports: Vec<(String, CodeLabel)>,
     data: Vec<u8>,
+    scopes: Vec<(CodeLabel, CodeLabel, bool)>,
 }
 
 fn rip(target: u64) -> MemoryOperand {
@@ -32,7 +33,13 @@ impl DriverBuilder {
             None => ("ntoskrnl.exe".to_owned(), (*name).to_owned()),
         };
         let asm = CodeAssembler::new(64).unwrap_or_else(|error| panic!("{error}"));
-        Self { asm, imports: imports.iter().map(split).collect(), exports: Vec::new(), data: Vec::new() }
+        Self {
+            asm,
+            imports: imports.iter().map(split).collect(),
+            exports: Vec::new(),
+            data: Vec::new(),
+            scopes: Vec::new(),
+        }
     }
 
     /// Adds an instruction.
@@ -75,6 +82,21 @@ impl DriverBuilder {
         self.exports.push((name.to_owned(), label));
     }
 
+    /// A `__try` around `code`, with an `__except` that takes everything, or a `__finally`.
+    pub(crate) fn guarded(
+        &mut self,
+        excepts: bool,
+        code: impl FnOnce(&mut Self) -> Result<(), iced_x86::IcedError>,
+    ) -> Result<(), iced_x86::IcedError> {
+        let [mut begin, mut end] = [(); 2].map(|()| self.asm.create_label());
+        self.asm.set_label(&mut begin)?;
+        code(self)?;
+        self.asm.set_label(&mut end)?;
+        self.asm.nop()?;
+        self.scopes.push((begin, end, excepts));
+        Ok(())
+    }
+
     /// Assembles `code` into the driver.
     pub(crate) fn code(mut self, code: impl FnOnce(&mut Self) -> Result<(), iced_x86::IcedError>) -> Self {
         code(&mut self).unwrap_or_else(|error| panic!("{error}"));
@@ -98,8 +120,15 @@ impl DriverBuilder {
             .iter()
             .map(|(name, label)| (name.clone(), (assembled.label_ip(label).unwrap_or(0) - BASE) as u32))
             .collect();
+        let rva = |label: &CodeLabel| (assembled.label_ip(label).unwrap_or(0) - BASE) as u32;
+        let scopes: Vec<_> = self
+            .scopes
+            .iter()
+            .map(|(begin, end, excepts)| [rva(begin), rva(end), 1, if *excepts { rva(end) } else { 0 }])
+            .collect();
         let text = assembled.inner.code_buffer;
-        let (rdata, import_at, export_at) = self.rdata(&exports);
+        let (mut rdata, import_at, export_at) = self.rdata(&exports);
+        let exception = exceptions(&mut rdata, text.len() as u32, &scopes);
         // The first data word is a pointer to the data section: something to relocate.
         let mut data = self.data;
         let pointer = data.len().next_multiple_of(16);
@@ -115,7 +144,7 @@ impl DriverBuilder {
             (b".data\0\0\0", DATA, &data, 0xC000_0040),
             (b".reloc\0\0", RELOC, &reloc, 0x4200_0040),
         ];
-        file(&sections, import_at, export_at, reloc.len() as u32)
+        file(&sections, import_at, export_at, exception, reloc.len() as u32)
     }
 
     /// Import and export tables: slots at 0x100, lookup entries behind them, names last.
@@ -164,7 +193,30 @@ impl DriverBuilder {
     }
 }
 
-fn file(sections: &[(&[u8; 8], u32, &[u8], u32)], import: (u32, u32), export: (u32, u32), reloc: u32) -> Vec<u8> {
+/// Adds the table of functions: one, which is all of the code, with a handler where there are scopes.
+fn exceptions(rdata: &mut Vec<u8>, code: u32, scopes: &[[u32; 4]]) -> (u32, u32) {
+    if scopes.is_empty() {
+        return (0, 0);
+    }
+    rdata.resize(rdata.len().next_multiple_of(4), 0);
+    let unwind = RDATA + rdata.len() as u32;
+    // UNW_FLAG_EHANDLER and version 1, no prologue and no codes; the handler, which nobody calls; its scopes.
+    rdata.extend([1 << 3 | 1, 0, 0, 0]);
+    rdata.extend(TEXT.to_le_bytes());
+    rdata.extend((scopes.len() as u32).to_le_bytes());
+    rdata.extend(scopes.iter().flatten().flat_map(|word| word.to_le_bytes()));
+    let function = RDATA + rdata.len() as u32;
+    rdata.extend([TEXT, TEXT + code, unwind].iter().flat_map(|word| word.to_le_bytes()));
+    (function, 12)
+}
+
+fn file(
+    sections: &[(&[u8; 8], u32, &[u8], u32)],
+    import: (u32, u32),
+    export: (u32, u32),
+    exception: (u32, u32),
+    reloc: u32,
+) -> Vec<u8> {
     let mut out = vec![0; HEADERS as usize];
     let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
     put(0, b"MZ");
@@ -184,7 +236,7 @@ fn file(sections: &[(&[u8; 8], u32, &[u8], u32)], import: (u32, u32), export: (u
     put(optional + 60, &HEADERS.to_le_bytes());
     put(optional + 68, &1_u16.to_le_bytes());
     put(optional + 108, &16_u32.to_le_bytes());
-    for (index, (rva, size)) in [(0, export), (1, import), (5, (RELOC, reloc))] {
+    for (index, (rva, size)) in [(0, export), (1, import), (3, exception), (5, (RELOC, reloc))] {
         put(optional + 112 + 8 * index, &rva.to_le_bytes());
         put(optional + 116 + 8 * index, &size.to_le_bytes());
     }

@@ -230,6 +230,64 @@ fn a_bad_pointer_to_memcpy_is_the_drivers() {
     assert_eq!(stops_with(&file).0, NT_ACCESS.name);
 }
 
+/// What a `__except` of the driver's would take is not the driver's fault, and stops the machine all the same.
+#[test]
+fn a_fault_in_a_try_is_told_from_one_that_nobody_handles() {
+    let loads = |address: u64| {
+        move |b: &mut DriverBuilder| {
+            b.asm.mov(rax, address)?;
+            b.asm.mov(rax, qword_ptr(rax))
+        }
+    };
+    let guarded = |excepts: bool, address: u64| driver(&[], |b| b.guarded(excepts, loads(address)));
+    assert_eq!(stops_with(&guarded(true, 0x30)).0, NT_HANDLED.name);
+    assert_eq!(stops_with(&guarded(false, 0x30)).0, NT_ACCESS.name, "a __finally takes nothing");
+    assert_eq!(stops_with(&guarded(true, 0xFFFF_8000_0000_0000)).0, NT_ACCESS.name, "kernel memory");
+    let behind = driver(&[], |b| {
+        b.guarded(true, |b| b.asm.nop())?;
+        loads(0x30)(b)
+    });
+    assert_eq!(stops_with(&behind).0, NT_ACCESS.name);
+    let raised = driver(&["KfRaiseIrql"], |b| {
+        b.guarded(true, |b| {
+            b.asm.mov(ecx, 2)?;
+            b.call("KfRaiseIrql");
+            loads(0x30)(b)
+        })
+    });
+    assert_eq!(stops_with(&raised).0, NT_ACCESS.name, "at DISPATCH_LEVEL");
+    let called = |name: &'static str| {
+        driver(&[name], |b| {
+            b.guarded(true, |b| {
+                let target = b.data(&[0; 64]);
+                b.lea(rcx, target);
+                b.asm.mov(edx, 0x40)?;
+                b.asm.mov(r8d, 32)?;
+                b.call(name);
+                Ok(())
+            })
+        })
+    };
+    assert_eq!(stops_with(&called("memcpy")).0, NT_HANDLED.name);
+    assert_eq!(stops_with(&called("RtlInitUnicodeString")).0, NT_HANDLED.name, "a service reads 0x40");
+    let divides = driver(&[], |b| {
+        b.guarded(true, |b| {
+            b.asm.xor(ecx, ecx)?;
+            b.asm.xor(edx, edx)?;
+            b.asm.div(ecx)
+        })
+    });
+    assert_eq!(stops_with(&divides).0, NT_HANDLED.name);
+    // Kernel memory of the model is at addresses that Windows gives to processes.
+    let writes = driver(&[], |b| {
+        b.guarded(true, |b| {
+            b.lea_text(rax);
+            b.asm.mov(qword_ptr(rax), rcx)
+        })
+    });
+    assert_eq!(stops_with(&writes).0, NT_ACCESS.name, "code is read-only");
+}
+
 #[test]
 fn a_thread_without_a_start_address_is_caught() {
     let kernel = Kernel::collecting();
