@@ -175,6 +175,20 @@ fn what_is_not_reached_is_named_with_its_reason() {
     );
 }
 
+/// A driver that the model's memory manager would treat worse than Windows does is used, and not judged.
+#[test]
+fn what_the_memory_manager_does_not_keep_to_is_not_judged() {
+    if let Some(package) = missing() {
+        return eprintln!("not built: {package} is not here");
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let caps = "caps.ReadOnlyMemorySupported = ";
+    let asks = replaced(RENDER, caps, &format!("caps.ExplicitPageTableInvalidation = {caps}"));
+    let (status, said) = check(&build(folder.path(), "asks", &asks), &STEPS);
+    let why = "not judged: it sets ExplicitPageTableInvalidation of DXGK_GPUMMUCAPS";
+    assert!(status == Some(3) && said.contains(why) && said.contains(" 0 broken"), "{status:?} {said}");
+}
+
 /// What the page's table says of each spoiled place.
 #[test]
 fn every_spoiled_place_is_named() {

@@ -76,6 +76,8 @@ pub(super) enum Gap {
     DisplayOnly,
     /// The driver has no GPU virtual addresses.
     Physical,
+    /// What the driver asks of the memory manager, and the model's does not keep to.
+    Memory(&'static str),
     /// The driver refused its start.
     Start {
         /// The function or query.
@@ -96,6 +98,9 @@ impl Gap {
             Self::Physical => "it has no GPU virtual addresses (GpuMmuSupported): it is started and stopped, and its \
                 processes, allocation lists, submission and paging by physical addresses are not judged"
                 .to_owned(),
+            Self::Memory(cap) => {
+                format!("it sets {cap} of DXGK_GPUMMUCAPS, to which the model's memory manager does not keep")
+            }
             Self::Start { step, status } => {
                 format!("it refuses its start, perhaps for hardware that the model lacks: {step} returned {status:?}")
             }

@@ -114,6 +114,19 @@ pub(super) fn play(os: Os, driver: Driver, config: AdapterConfig, deadline: Dura
     Ok(run)
 }
 
+/// What the driver asks of page table updates and the model does not do.
+///
+/// Source: DDI page DXGK_GPUMMUCAPS, ExplicitPageTableInvalidation (entries are made invalid before a table is freed)
+/// and PageTableUpdateRequireAddressSpaceIdle (contexts are suspended during an update).
+fn unkept(adapter: &Adapter) -> Vec<Gap> {
+    let Some(mmu) = adapter.caps().and_then(|caps| caps.mmu.as_ref().map(|mmu| mmu.caps)) else { return Vec::new() };
+    let asked = [
+        (mmu.ExplicitPageTableInvalidation(), "ExplicitPageTableInvalidation"),
+        (mmu.PageTableUpdateRequireAddressSpaceIdle(), "PageTableUpdateRequireAddressSpaceIdle"),
+    ];
+    asked.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| Gap::Memory(name)).collect()
+}
+
 /// The life of the driver.
 fn live(run: &Run, driver: &Driver, config: AdapterConfig) -> Result<(), LoadError> {
     let os = &run.os;
@@ -141,6 +154,7 @@ fn live(run: &Run, driver: &Driver, config: AdapterConfig) -> Result<(), LoadErr
                     run.seen().gaps.push(Gap::Physical);
                 }
                 Ok(()) => {
+                    run.seen().gaps.extend(unkept(&adapter));
                     exercise(run, &adapter);
                     if run.seen().reached.contains(&Reach::Device) {
                         resets::preempt(run, &adapter);
