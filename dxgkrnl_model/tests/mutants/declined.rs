@@ -62,14 +62,15 @@ const DECLINED: &[[&str; 3]] = &[
     [
         "DxgkDdiPreemptCommand is called at PASSIVE_LEVEL where LowIrqlPreemptCommand is set",
         "DDI pages DXGK_VIDSCHCAPS, DxgkDdiPreemptCommand",
-        "The first page has the name of the flag and no word on it, and the second knows DISPATCH_LEVEL alone, at which \
-         the model calls. A driver that is right there is right below, where it takes no page of paged memory.",
+        "The first page has the name of the flag and no word on it, and the second knows DISPATCH_LEVEL alone, at \
+         which the model calls. A driver that is right there is right below, where it takes no page of paged memory.",
     ],
     [
         "the first segment is an aperture segment",
         "DDI page DXGK_QUERYSEGMENTOUT3, PagingBufferSegmentId (of the segment with the paging buffers); a start was \
          seen that failed with CPU-visible memory as the first segment, and went on with an aperture there",
-        "One driver's start, of which nobody knows the reason. Which segment paging buffers may be in is held by DXG-SEGMENT-PAGING-BUFFER and DXG-SEGMENT-PAGING-VISIBLE.",
+        "One driver's start, of which nobody knows the reason. Which segment paging buffers may be in is \
+         held by DXG-SEGMENT-PAGING-BUFFER and DXG-SEGMENT-PAGING-VISIBLE.",
     ],
     [
         "MaxInFlightHwQueueBuffers and HwQueuePacketCap are not exceeded",

@@ -62,7 +62,7 @@ impl Header {
     }
 
     fn next(self, depth: u16, first: usize) -> Self {
-        Self { depth, sequence: self.sequence + 1 & 0xFFFF_FFFF_FFFF, first }
+        Self { depth, sequence: (self.sequence + 1) & 0xFFFF_FFFF_FFFF, first }
     }
 }
 
@@ -90,9 +90,8 @@ fn pop(address: usize) -> usize {
         if seen.first == 0 {
             return 0;
         }
-        let next = Header::read(seen.first).sequence << 16 | u64::from(Header::read(seen.first).depth);
-        // CAST: an address.
-        if exchange(address, seen, seen.next(seen.depth.wrapping_sub(1), next as usize)) {
+        let next = shim::read_bytes(seen.first, 8).iter().rev().fold(0, |word, byte| word << 8 | usize::from(*byte));
+        if exchange(address, seen, seen.next(seen.depth.wrapping_sub(1), next)) {
             return seen.first;
         }
     }
@@ -181,11 +180,9 @@ shims! {
         let known = m.rules.check(&NT_LOOKASIDE, known, || format!("{address:#x} is no lookaside list"));
         // CAST: an address.
         let free = list.get()[FREE] as usize;
-        while known {
-            match pop(address) {
-                0 => return,
-                entry => _ = callback::invoke(free, [entry]),
-            }
+        if known {
+            let entries = std::iter::repeat_with(|| pop(address)).take_while(|entry| *entry != 0);
+            entries.for_each(|entry| _ = callback::invoke(free, [entry]));
         }
     }
 }
