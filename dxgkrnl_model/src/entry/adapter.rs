@@ -79,7 +79,7 @@ impl Adapter {
     /// Where the values of each native fence lie: segments of CurrentValue and MonitoredValue; 0: system memory. In no
     /// order.
     pub fn native_fence_segments(&self) -> Vec<(u32, u32)> {
-        FenceOnAdapter::all_of(self).iter().map(|on| on.slot().segments()).collect()
+        FenceOnAdapter::all_of(self).iter().map(|driver_fence| driver_fence.slot().segments()).collect()
     }
 
     /// Debug information that the driver gave, the newest last; the last 16.

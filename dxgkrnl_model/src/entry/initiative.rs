@@ -91,13 +91,13 @@ impl Os {
         let processes = shared_of(self.kernel()).map(|shared| ProcessInner::all_of(&shared)).unwrap_or_default();
         let process = processes.iter().find(|known| known.nt().id() == process);
         let Some(local) = process.and_then(|process| process.native_fence(fence)) else { return Vec::new() };
-        let place = |on: &Arc<crate::objects::fence::native::FenceOnAdapter>| FencePlace {
-            adapter: on.adapter().luid_number(),
-            segments: on.slot().segments(),
-            system: on.slot().system(),
-            kernel: (on.slot().current(), on.slot().monitored()),
+        let place = |driver_fence: &Arc<crate::objects::fence::native::FenceOnAdapter>| FencePlace {
+            adapter: driver_fence.adapter().luid_number(),
+            segments: driver_fence.slot().segments(),
+            system: driver_fence.slot().system(),
+            kernel: (driver_fence.slot().current(), driver_fence.slot().monitored()),
         };
-        local.fence().adapters().iter().map(place).collect()
+        local.fence().driver_fences().iter().map(place).collect()
     }
 
     /// Calls `DxgkDdiUpdateMonitoredValues` for a native fence, by the process's id and user mode's handle, with a

@@ -219,7 +219,7 @@ impl Os {
     pub fn locked_at(&self, process: &Process, adapter: &Arc<Adapter>, gpu: u64) -> Option<usize> {
         let all = ProcessInner::all_of(&self.shared);
         let inner = all.iter().find(|one| one.nt().id() == process.nt().id())?;
-        let found = inner.on_adapter(adapter)?.address_space().allocation_at(gpu);
+        let found = inner.gpu_process_on(adapter)?.address_space().allocation_at(gpu);
         let (allocation, offset) = found?;
         // CAST: an offset in an allocation that is mapped.
         inner.opens_of(&allocation).iter().find_map(|open| Some(open.locked()? + offset as usize))

@@ -156,7 +156,7 @@ impl Op {
         matches!(self, Self::Lost { .. })
     }
 
-    /// Puts the operation's part into the arguments. Pointers lead into `self`.
+    /// Puts the operation's members into the arguments. Pointers lead into `self`.
     fn fill(&self, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) {
         let handle = core::ptr::with_exposed_provenance_mut;
         arguments.Operation = self.operation();

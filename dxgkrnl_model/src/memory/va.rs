@@ -141,9 +141,9 @@ impl Ranges {
                 break;
             }
             let skip = at - first;
-            let part = (range.size - skip).min(end - at);
-            uses.push((at, part, part_of(range, skip)));
-            at += part;
+            let covered = (range.size - skip).min(end - at);
+            uses.push((at, covered, use_from(range, skip)));
+            at += covered;
         }
         uses
     }
@@ -252,8 +252,8 @@ fn range_use(tail: &Use, head: u64) -> Use {
 /// A range's uses, each with its place and size.
 pub(crate) type Uses = Vec<(u64, u64, Use)>;
 
-/// The use of `size` bytes of a range from `skip` on.
-fn part_of(range: &Range, skip: u64) -> Use {
+/// The use of a range behind its first `skip` bytes.
+fn use_from(range: &Range, skip: u64) -> Use {
     match range.used.clone() {
         Use::Allocation { allocation, offset, protection, driver_protection } => {
             Use::Allocation { allocation, offset: offset + skip, protection, driver_protection }

@@ -62,7 +62,7 @@ impl Privileged {
     fn create(
         adapter: &Arc<Miniport>,
         manager: &Arc<Manager>,
-        process: &ProcessAdapter,
+        gpu_process: &ProcessAdapter,
     ) -> Result<Arc<Self>, PagingError> {
         let size = adapter.personality().faults.paging_buffer_size.unwrap_or(manager.caps.paging_buffer_size);
         let this = Arc::new(Self {
@@ -71,7 +71,7 @@ impl Privileged {
             pager: Pager::new(size as usize),
             companions: Lock::new(Rank::Registry, BTreeMap::new()),
         });
-        this.space.set_process(process.driver_handle());
+        this.space.set_process(gpu_process.driver_handle());
         this.space.initialize(adapter, manager)?;
         for _ in 0..BUFFERS {
             let pages = this.pager.pages();
@@ -171,16 +171,16 @@ pub(crate) fn companion_of(device: &Arc<Device>, context: usize, node: u32) -> R
 ///
 /// # Errors
 /// What paging ended with.
-pub(crate) fn privileged_of(process: &Arc<ProcessAdapter>) -> Result<Arc<Privileged>, NTSTATUS> {
-    let adapter = process.adapter();
-    let process = process.clone();
+pub(crate) fn privileged_of(gpu_process: &Arc<ProcessAdapter>) -> Result<Arc<Privileged>, NTSTATUS> {
+    let adapter = gpu_process.adapter();
+    let gpu_process = gpu_process.clone();
     let manager = VidMm::of(adapter).manager().ok_or(wddm_abi::ntstatus::STATUS_DEVICE_REMOVED)?;
     let made = manager.run_on_worker(adapter, move |adapter, manager| {
-        if let Some(known) = process.privileged() {
+        if let Some(known) = gpu_process.privileged() {
             return Ok(known);
         }
-        let made = Privileged::create(adapter, manager, &process)?;
-        process.set_privileged(&made);
+        let made = Privileged::create(adapter, manager, &gpu_process)?;
+        gpu_process.set_privileged(&made);
         Ok(made)
     });
     made.ok_or(wddm_abi::ntstatus::STATUS_SYSTEM_SHUTDOWN)?.map_err(crate::memory::residency::status_of)
@@ -203,9 +203,9 @@ impl Update {
     /// An update of these changes.
     pub(crate) fn new(changes: Vec<Change>) -> Self {
         Self(Arc::new(move |adapter, manager, companion| {
-            let process = companion.device().process();
-            let Some(privileged) = process.privileged() else { return Err(PagingError::Lost) };
-            let copies = Copies { adapter, manager, process, privileged: &privileged, companion };
+            let gpu_process = companion.device().process();
+            let Some(privileged) = gpu_process.privileged() else { return Err(PagingError::Lost) };
+            let copies = Copies { adapter, manager, gpu_process, privileged: &privileged, companion };
             changes.iter().try_for_each(|change| copies.make(change))
         }))
     }
@@ -225,14 +225,14 @@ impl Update {
 struct Copies<'a> {
     adapter: &'a Arc<Miniport>,
     manager: &'a Arc<Manager>,
-    process: &'a ProcessAdapter,
+    gpu_process: &'a ProcessAdapter,
     privileged: &'a Privileged,
     companion: &'a Arc<Context>,
 }
 
 impl Copies<'_> {
     fn make(&self, change: &Change) -> Result<(), PagingError> {
-        let space = self.process.address_space();
+        let space = self.gpu_process.address_space();
         let (pieces, whole) = match change {
             Change::Show { address, size, used } => (vec![(*address, *size, used.clone())], None),
             Change::Copy { source, size, destination } => {
@@ -272,11 +272,11 @@ impl Copies<'_> {
 
     /// Copies the entries of `pages` pages from `source` in a space to `destination` in the process's.
     fn copy(&self, from: &AddressSpace, source: u64, destination: u64, pages: u64) -> Result<(), PagingError> {
-        let (adapter, manager, to) = (self.adapter, self.manager, self.process.address_space());
-        let process = self.process.driver_handle();
+        let (adapter, manager, to) = (self.adapter, self.manager, self.gpu_process.address_space());
+        let process = self.gpu_process.driver_handle();
         from.make_tables(adapter, manager, source, pages)?;
         to.make_tables(adapter, manager, destination, pages)?;
-        let mut parts = Vec::new();
+        let mut pieces = Vec::new();
         let mut done = 0;
         while done < pages {
             let none = PagingError::Driver(wddm_abi::ntstatus::STATUS_NO_MEMORY);
@@ -284,22 +284,22 @@ impl Copies<'_> {
             let (destination, second) = to.leaf(destination + done * PAGE).ok_or(none)?;
             let room = manager.caps.mmu.as_ref().map_or(1, |mmu| mmu.entries(0));
             let count = (pages - done).min(room - first).min(room - second);
-            parts.push(Part { source, first, destination, second, count });
+            pieces.push(Piece { source, first, destination, second, count });
             done += count;
         }
         // What is overwritten was copied before.
         if destination > source {
-            parts.reverse();
+            pieces.reverse();
         }
         let mut ranges = Vec::new();
-        for part in &parts {
+        for piece in &pieces {
             let mut range = DXGK_BUILDPAGINGBUFFER_COPY_RANGE::zeroed();
             // CAST: entries of a table.
-            range.NumPageTableEntries = part.count as u32;
-            range.SrcStartPteIndex = part.first as u32;
-            range.DstStartPteIndex = part.second as u32;
-            range.SrcPageTableAddress = self.privileged.show(adapter, manager, &part.source)?;
-            range.DstPageTableAddress = self.privileged.show(adapter, manager, &part.destination)?;
+            range.NumPageTableEntries = piece.count as u32;
+            range.SrcStartPteIndex = piece.first as u32;
+            range.DstStartPteIndex = piece.second as u32;
+            range.SrcPageTableAddress = self.privileged.show(adapter, manager, &piece.source)?;
+            range.DstPageTableAddress = self.privileged.show(adapter, manager, &piece.destination)?;
             ranges.push(range);
         }
         let mut ops = vec![Op::CopyEntries(ranges)];
@@ -308,7 +308,7 @@ impl Copies<'_> {
         {
             ops.push(Op::Flush { process, root, start: destination, end: destination + pages * PAGE });
         }
-        let expected = self.expect(&parts);
+        let expected = self.expect(&pieces);
         let companion: Arc<dyn PagingContext> = self.companion.clone();
         self.privileged.pager.run_on(adapter, Some(&companion), &ops)?;
         let entry = |address: usize, bytes: &[u8]| crate::port::raw::bytes_at(address, bytes.len()) == bytes;
@@ -318,7 +318,7 @@ impl Copies<'_> {
     }
 
     /// What the tables that are copied to must hold afterwards, where the CPU sees them: by kernel address.
-    fn expect(&self, parts: &[Part]) -> BTreeMap<usize, Vec<u8>> {
+    fn expect(&self, pieces: &[Piece]) -> BTreeMap<usize, Vec<u8>> {
         let Some(level) = self.manager.caps.mmu.as_ref().and_then(|mmu| mmu.levels.first()) else {
             return BTreeMap::new();
         };
@@ -326,15 +326,16 @@ impl Copies<'_> {
         // CAST: an entry has 16 bytes at most.
         let entry = bytes / self.manager.caps.mmu.as_ref().map_or(1, |mmu| mmu.entries(0)).max(1) as usize;
         let mut tables = BTreeMap::new();
-        for part in parts {
-            let (source, destination) = (part.source.kernel_address(), part.destination.kernel_address());
+        for piece in pieces {
+            let (source, destination) = (piece.source.kernel_address(), piece.destination.kernel_address());
             if source == 0 || destination == 0 {
                 return BTreeMap::new();
             }
             let load = |address| crate::port::raw::bytes_at(address, bytes);
             let from = tables.get(&source).cloned().unwrap_or_else(|| load(source));
             let to = tables.entry(destination).or_insert_with(|| load(destination));
-            let [first, second, count] = [part.first, part.second, part.count].map(|entries| entries as usize * entry);
+            let [first, second, count] =
+                [piece.first, piece.second, piece.count].map(|entries| entries as usize * entry);
             to[second..second + count].copy_from_slice(&from[first..first + count]);
         }
         tables
@@ -342,7 +343,7 @@ impl Copies<'_> {
 }
 
 /// Entries of one table that are copied to one table.
-struct Part {
+struct Piece {
     source: TableMemory,
     first: u64,
     destination: TableMemory,

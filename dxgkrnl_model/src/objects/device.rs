@@ -93,7 +93,7 @@ impl KernelObject for Device {
 impl Device {
     /// Every device of every process on an adapter.
     pub(crate) fn all_of(adapter: &Miniport) -> Vec<Arc<Self>> {
-        ProcessAdapter::all_of(adapter).flat_map(|part| part.devices()).collect()
+        ProcessAdapter::all_of(adapter).flat_map(|gpu_process| gpu_process.devices()).collect()
     }
 
     /// Makes a device of a process.
@@ -295,11 +295,11 @@ impl Device {
         self.fences.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Whether one of its fences is open in it by this part.
+    /// Returns whether a native fence that the device has open is `fence` for its driver.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn has_open(&self, fence: &Arc<FenceOnAdapter>) -> bool {
-        self.fences().iter().any(|local| Arc::ptr_eq(local.on(), fence))
+        self.fences().iter().any(|local| Arc::ptr_eq(local.driver_fence(), fence))
     }
 
     /// Looks at the native fences that it has open. True: waits have ended.

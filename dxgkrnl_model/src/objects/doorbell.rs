@@ -154,10 +154,10 @@ impl Doorbell {
         if request.secondary && !caps.Flags.SecondaryDoorbellSupported() {
             return Err(ntstatus::STATUS_NOT_SUPPORTED);
         }
-        let part = queue.context().device().process();
+        let gpu_process = queue.context().device().process();
         let pages_of = |bytes: u32| (bytes as usize).div_ceil(PAGE_SIZE).max(1);
         let secondary = request.secondary.then(|| pages_of(caps.SecondaryDoorbellSizeInBytes));
-        let shown = Shown::new(part, pages_of(caps.DoorbellSizeInBytes), secondary)?;
+        let shown = Shown::new(gpu_process, pages_of(caps.DoorbellSizeInBytes), secondary)?;
         let Shown { primary, secondary, status_slot, queued_slot } = shown;
         crate::port::raw::store(status_slot.kernel, RETRY.0 as u64);
         // Behind a resize the work in the old ring is still queued.
@@ -322,8 +322,8 @@ impl Doorbell {
     /// # Errors
     /// What the driver returned.
     fn create_again(&self) -> Result<(), NTSTATUS> {
-        let parts = self.rings.lock().as_ref().and_then(Rings::parts);
-        let Some((ring, control)) = parts else { return Ok(()) };
+        let allocations = self.rings.lock().as_ref().and_then(Rings::ring_and_control);
+        let Some((ring, control)) = allocations else { return Ok(()) };
         let private = self.private.clone();
         let mut request = Request { ring, control, secondary: self.secondary.is_some(), resize: false, private };
         let driver = create_in_driver(&self.queue, &mut request, &self.handle)?;
@@ -369,10 +369,10 @@ impl Doorbell {
     /// answer of a process of its own. Returns whether it is done; a process that has ended sees nothing any more.
     fn rotate(&self, exposed: &Exposed, to: Option<&UserMapping>) -> bool {
         crate::port::sync::assert_free("a rotation");
-        let part = self.queue.context().device().process();
-        let Some(process) = part.process() else { return true };
+        let gpu_process = self.queue.context().device().process();
+        let Some(process) = gpu_process.process() else { return true };
         let dummy = dummy_mapping(exposed);
-        part.adapter().kernel().remap_user(process.nt(), exposed.user, to.unwrap_or(&dummy)).is_ok()
+        gpu_process.adapter().kernel().remap_user(process.nt(), exposed.user, to.unwrap_or(&dummy)).is_ok()
     }
 
     fn set_status(&self, state: &mut State, status: D3DDDI_DOORBELLSTATUS) {
@@ -539,12 +539,12 @@ impl Doorbell {
     fn unexpose(&self) {
         let _rotation = self.rotation();
         self.state.lock().gone = true;
-        let part = self.queue.context().device().process();
+        let gpu_process = self.queue.context().device().process();
         for exposed in std::iter::once(&self.primary).chain(&self.secondary) {
-            part.take_from_user(exposed.user);
+            gpu_process.take_from_user(exposed.user);
         }
-        part.doorbells.release_slot(self.status_slot, true);
-        part.doorbells.release_slot(self.queued_slot, false);
+        gpu_process.doorbells.release_slot(self.status_slot, true);
+        gpu_process.doorbells.release_slot(self.queued_slot, false);
     }
 }
 

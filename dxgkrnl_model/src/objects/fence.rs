@@ -298,7 +298,7 @@ impl Waiters {
         }
     }
 
-    /// Ends the part of one wait.
+    /// Removes the waiters of one wait.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn release_wait(&self, kernel: &Machine, wait: &Arc<Wait>) {

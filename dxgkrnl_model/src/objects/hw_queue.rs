@@ -211,10 +211,10 @@ impl HwQueue {
         let odd = if adapter.personality().faults.odd_progress { 4 } else { 0 };
         arguments.HwQueueProgressFenceGPUVirtualAddress = progress.addresses().1 + odd;
         if let Progress::Native(fence) = progress {
-            record.name_fence(adapter.personality().progress_fence_handle, fence.on().driver_handle() as u64);
+            record.name_fence(adapter.personality().progress_fence_handle, fence.driver_fence().driver_handle() as u64);
             if adapter.personality().faults.other_progress {
                 let others = process.native_fences().into_iter().filter(|other| !Arc::ptr_eq(other, fence));
-                let other = others.map(|other| other.on().driver_handle()).find(|handle| *handle != 0);
+                let other = others.map(|other| other.driver_fence().driver_handle()).find(|handle| *handle != 0);
                 let other = other.unwrap_or(NO_FENCE) as u64;
                 record.name_fence(ProgressFenceHandle::At24, other);
                 record.name_fence(ProgressFenceHandle::At48, other);

@@ -179,8 +179,8 @@ impl PagingQueue {
             space.insert(&request.wanted, used.clone())
         };
         let address = address.ok_or(ntstatus::STATUS_NO_MEMORY)?;
-        let process = self.device.process().clone();
-        let value = self.post(move |adapter, manager| show_now(adapter, manager, &process, address, size));
+        let gpu_process = self.device.process().clone();
+        let value = self.post(move |adapter, manager| show_now(adapter, manager, &gpu_process, address, size));
         match value {
             Ok(value) => Ok((address, value)),
             Err(status) => {
@@ -223,26 +223,27 @@ fn show_to_engine(adapter: &Arc<Miniport>, frame: u64) -> Result<u64, NTSTATUS> 
 fn show_now(
     adapter: &Arc<Miniport>,
     manager: &Arc<Manager>,
-    process: &ProcessAdapter,
+    gpu_process: &ProcessAdapter,
     address: u64,
     size: u64,
 ) -> Result<(), PagingError> {
     let mut at = address;
     while at < address + size {
-        let found =
-            process.address_space().with_ranges(|ranges| ranges.at(at).map(|(start, range)| (start, range.clone())));
+        let found = gpu_process
+            .address_space()
+            .with_ranges(|ranges| ranges.at(at).map(|(start, range)| (start, range.clone())));
         // Freed meanwhile: that has its own job behind this one.
         let Some((start, range)) = found else { return Ok(()) };
         let skip = at - start;
-        let part = (range.size - skip).min(address + size - at);
+        let covered = (range.size - skip).min(address + size - at);
         let used = match range.used {
             Use::Allocation { allocation, offset, protection, driver_protection } => {
                 Use::Allocation { allocation, offset: offset + skip, protection, driver_protection }
             }
             other => other,
         };
-        show_range(adapter, manager, process.address_space(), at, part, &used)?;
-        at += part;
+        show_range(adapter, manager, gpu_process.address_space(), at, covered, &used)?;
+        at += covered;
     }
     Ok(())
 }
@@ -279,17 +280,17 @@ pub(crate) fn evict(device: &Arc<Device>, allocations: &[Arc<OpenAllocation>]) -
 ///
 /// # Errors
 /// STATUS_NO_MEMORY.
-pub(crate) fn reserve(process: &ProcessAdapter, wanted: &Wanted) -> Result<u64, NTSTATUS> {
+pub(crate) fn reserve(gpu_process: &ProcessAdapter, wanted: &Wanted) -> Result<u64, NTSTATUS> {
     let none = Protection { no_access: true, ..Protection::default() };
-    process.address_space().insert(wanted, Use::Reserved(none)).ok_or(ntstatus::STATUS_NO_MEMORY)
+    gpu_process.address_space().insert(wanted, Use::Reserved(none)).ok_or(ntstatus::STATUS_NO_MEMORY)
 }
 
 /// Frees a range; its entries become invalid before the range can be used again.
 ///
 /// # Errors
 /// STATUS_INVALID_PARAMETER when it is no range.
-pub(crate) fn free(process: &Arc<ProcessAdapter>, base: u64, size: u64) -> Result<(), NTSTATUS> {
-    let space = process.address_space();
+pub(crate) fn free(gpu_process: &Arc<ProcessAdapter>, base: u64, size: u64) -> Result<(), NTSTATUS> {
+    let space = gpu_process.address_space();
     let usable = space.with_ranges(|ranges| {
         ranges.at(base).is_some_and(|(start, range)| {
             start == base && matches!(range.used, Use::Reserved(_) | Use::Allocation { .. }) && range.base == base
@@ -298,9 +299,9 @@ pub(crate) fn free(process: &Arc<ProcessAdapter>, base: u64, size: u64) -> Resul
     if !usable {
         return Err(ntstatus::STATUS_INVALID_PARAMETER);
     }
-    let adapter = process.adapter();
+    let adapter = gpu_process.adapter();
     let manager = VidMm::of(adapter).manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
-    let this = process.clone();
+    let this = gpu_process.clone();
     let freed = manager.run_on_worker(adapter, move |adapter, manager| {
         let total = this.address_space().with_ranges(|ranges| ranges.extent(base));
         if total == 0 || (size != 0 && size.next_multiple_of(PAGE) != total) {

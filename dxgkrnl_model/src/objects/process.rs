@@ -1,4 +1,4 @@
-//! Processes: what user mode has of the graphics kernel, and its part on each adapter.
+//! Processes: what user mode has of the graphics kernel, and what the driver of each adapter has.
 //!
 //! A process opens adapters, makes devices on them and everything else on devices; all of it has handles in the
 //! process's table. [`ProcessAdapter`] is what the driver knows: its process object, and the GPU virtual address space.
@@ -73,7 +73,7 @@ macro_rules! look_ups {
 }
 
 look_ups! {
-    /// The process's part on an adapter that it opened.
+    /// The process on an adapter that it opened.
     adapter: Adapter, Adapter => ProcessAdapter;
     /// A device.
     device: Device, Device => Device;
@@ -102,7 +102,7 @@ pub(crate) struct ProcessInner {
     shared: Weak<Shared>,
     nt: Arc<nt_model::Process>,
     handles: Lock<HandleTable<UserObject>>,
-    adapters: Lock<Vec<Arc<ProcessAdapter>>>,
+    gpu_processes: Lock<Vec<Arc<ProcessAdapter>>>,
     /// Its threads inside thunks.
     rundown: Rundown,
     /// It may control recovery by escapes.
@@ -218,22 +218,22 @@ impl ProcessInner {
         })
     }
 
-    /// The process's part on `adapter`, made when there is none.
+    /// The [`ProcessAdapter`] of `adapter`, made when there is none.
     ///
     /// # Errors
     /// What the driver returned.
     pub(crate) fn open(self: &Arc<Self>, adapter: &Arc<Miniport>) -> Result<Arc<ProcessAdapter>, NTSTATUS> {
-        if let Some(known) = self.on(adapter) {
+        if let Some(known) = self.gpu_process_on(adapter) {
             return Ok(known);
         }
         let made = ProcessAdapter::create(adapter, Some(self))?;
         made.enter_space();
-        let mut adapters = self.adapters.lock();
-        let raced = adapters.iter().find(|known| Arc::ptr_eq(known.adapter(), adapter)).cloned();
+        let mut gpu_processes = self.gpu_processes.lock();
+        let raced = gpu_processes.iter().find(|known| Arc::ptr_eq(known.adapter(), adapter)).cloned();
         if raced.is_none() {
-            adapters.push(made.clone());
+            gpu_processes.push(made.clone());
         }
-        drop(adapters);
+        drop(gpu_processes);
         match raced {
             Some(known) => {
                 made.close();
@@ -243,9 +243,9 @@ impl ProcessInner {
         }
     }
 
-    /// The process's part on an adapter, if it has one.
-    pub(crate) fn on_adapter(&self, adapter: &Arc<Miniport>) -> Option<Arc<ProcessAdapter>> {
-        self.on(adapter)
+    /// The [`ProcessAdapter`] of `adapter`, if the process has opened it.
+    pub(crate) fn gpu_process_on(&self, adapter: &Arc<Miniport>) -> Option<Arc<ProcessAdapter>> {
+        self.gpu_processes.lock().iter().find(|known| Arc::ptr_eq(known.adapter(), adapter)).cloned()
     }
 
     /// Devices' handles of an allocation.
@@ -267,13 +267,9 @@ impl ProcessInner {
         all.filter(|open| Arc::ptr_eq(open.allocation().adapter(), adapter)).collect()
     }
 
-    /// The process's part on the adapter that `is_it` picks.
-    pub(crate) fn on_adapter_by(&self, is_it: impl Fn(&Miniport) -> bool) -> Option<Arc<ProcessAdapter>> {
-        self.adapters.lock().iter().find(|known| is_it(known.adapter())).cloned()
-    }
-
-    fn on(&self, adapter: &Arc<Miniport>) -> Option<Arc<ProcessAdapter>> {
-        self.adapters.lock().iter().find(|known| Arc::ptr_eq(known.adapter(), adapter)).cloned()
+    /// The [`ProcessAdapter`] of the adapter that `is_it` picks.
+    pub(crate) fn gpu_process_by(&self, is_it: impl Fn(&Miniport) -> bool) -> Option<Arc<ProcessAdapter>> {
+        self.gpu_processes.lock().iter().find(|known| is_it(known.adapter())).cloned()
     }
 
     /// Destroys everything that belongs to `device`, and the device, once nothing is being made of it.
@@ -339,21 +335,21 @@ impl ProcessInner {
 
     /// The adapter is being stopped: devices on it are lost.
     pub(crate) fn leave_adapter(self: &Arc<Self>, adapter: &Arc<Miniport>) {
-        if let Some(part) = self.on(adapter) {
-            part.begin_to_leave();
-            part.devices().iter().for_each(Device::stop);
+        if let Some(gpu_process) = self.gpu_process_on(adapter) {
+            gpu_process.begin_to_leave();
+            gpu_process.devices().iter().for_each(Device::stop);
         }
         // What threads inside have made meanwhile goes as well.
         let Some(_stopping) = self.rundown.stop(adapter.kernel()) else { return };
-        let Some(part) = self.on(adapter) else { return };
-        part.begin_to_leave();
-        for device in part.devices() {
+        let Some(gpu_process) = self.gpu_process_on(adapter) else { return };
+        gpu_process.begin_to_leave();
+        for device in gpu_process.devices() {
             device.stop();
             self.destroy_dependents(&device);
             device.destroy();
         }
-        part.close();
-        self.adapters.lock().retain(|other| !Arc::ptr_eq(other, &part));
+        gpu_process.close();
+        self.gpu_processes.lock().retain(|other| !Arc::ptr_eq(other, &gpu_process));
     }
 
     fn destroy_dependents(&self, device: &Arc<Device>) {
@@ -376,18 +372,18 @@ impl ProcessInner {
 
     /// Its devices on every adapter.
     fn devices(&self) -> Vec<Arc<Device>> {
-        let parts = self.adapters.lock().clone();
-        parts.iter().flat_map(|part| part.devices()).collect()
+        let gpu_processes = self.gpu_processes.lock().clone();
+        gpu_processes.iter().flat_map(|gpu_process| gpu_process.devices()).collect()
     }
 
-    /// Gives the power back to devices that sleep, on whose adapters it has a part.
+    /// Wakes those of the process's adapters that sleep: they have their power again.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn wake_devices(&self) {
-        let sleeps = |part: &&Arc<ProcessAdapter>| Power::of(part.adapter()).sleep.is_asleep();
-        let asleep: Vec<_> = self.adapters.lock().iter().filter(sleeps).cloned().collect();
-        for part in asleep {
-            Power::of(part.adapter()).sleep.end(part.adapter());
+        let sleeps = |gpu_process: &&Arc<ProcessAdapter>| Power::of(gpu_process.adapter()).sleep.is_asleep();
+        let asleep: Vec<_> = self.gpu_processes.lock().iter().filter(sleeps).cloned().collect();
+        for gpu_process in asleep {
+            Power::of(gpu_process.adapter()).sleep.end(gpu_process.adapter());
         }
     }
 
@@ -404,10 +400,10 @@ impl ProcessInner {
             return;
         }
         self.wake_devices();
-        let parts = self.adapters.lock().clone();
+        let gpu_processes = self.gpu_processes.lock().clone();
         match how {
             End::Normal => {
-                let _awake = keep_awake(&parts);
+                let _awake = keep_awake(&gpu_processes);
                 Device::drain(&self.devices());
             }
             End::Terminated => self.devices().iter().for_each(Device::stop),
@@ -418,7 +414,7 @@ impl ProcessInner {
             self.devices().iter().for_each(Device::stop);
         }
         // Behind the rundown: a thread inside may wait for the power itself.
-        let _awake = keep_awake(&parts);
+        let _awake = keep_awake(&gpu_processes);
         // Source: article user-mode-work-submission, both terminations: ring, ring control, doorbell, queue.
         if shared.personality().rings_first {
             self.take_rings_away();
@@ -427,9 +423,9 @@ impl ProcessInner {
             self.devices().iter().for_each(|device| device.destroy_first());
         }
         self.destroy_where(|_| true);
-        let parts = std::mem::take(&mut *self.adapters.lock());
-        parts.iter().for_each(|part| part.close());
-        drop(parts);
+        let gpu_processes = std::mem::take(&mut *self.gpu_processes.lock());
+        gpu_processes.iter().for_each(|gpu_process| gpu_process.close());
+        drop(gpu_processes);
         self.rundown.finish();
         let objects = shared.kernel().end_process(&self.nt);
         drop(objects);
@@ -437,19 +433,19 @@ impl ProcessInner {
     }
 }
 
-/// Keeps the devices awake on whose adapters these are until the guards are dropped: what is waited for runs, and what
-/// is destroyed is destroyed with power.
+/// Keeps the adapters of `gpu_processes` awake until the guards are dropped: what is waited for runs, and what is destroyed
+/// is destroyed with power.
 ///
 /// IRQL: PASSIVE_LEVEL.
-fn keep_awake(parts: &[Arc<ProcessAdapter>]) -> Vec<Admission<'_>> {
+fn keep_awake(gpu_processes: &[Arc<ProcessAdapter>]) -> Vec<Admission<'_>> {
     let mut guards = Vec::new();
-    for part in parts {
-        guards.push(Power::of(part.adapter()).sleep.stay_awake(part.adapter()));
+    for gpu_process in gpu_processes {
+        guards.push(Power::of(gpu_process.adapter()).sleep.stay_awake(gpu_process.adapter()));
     }
     guards
 }
 
-/// The graphics kernel's part of the process that the calling thread is in.
+/// The graphics kernel's object for the process that the calling thread is in.
 pub(crate) fn current(machine: &Machine) -> Option<Arc<ProcessInner>> {
     let shared = crate::port::shared::shared_of(machine)?;
     let id = machine.current_process_id();
@@ -474,7 +470,7 @@ impl Process {
             shared: Arc::downgrade(shared),
             nt: shared.kernel().create_process(name),
             handles: Lock::new(Rank::Process, HandleTable::default()),
-            adapters: Lock::new(Rank::Registry, Vec::new()),
+            gpu_processes: Lock::new(Rank::Registry, Vec::new()),
             rundown: Rundown::new(),
             trusted: AtomicBool::new(false),
             hangs: Hangs::new(),

@@ -12,7 +12,7 @@
 //! | rank | guards | may hold while taking it |
 //! |---|---|---|
 //! | `Os` | lists of drivers, adapters, processes | |
-//! | `Process` | handle table, per-adapter parts | `Os` |
+//! | `Process` | handle table, processes on adapters | `Os` |
 //! | `Object` | one device, allocation, resource, queue | `Process` |
 //! | `Va` | address spaces and page tables | `Object` |
 //! | `Segment` | placement of allocations | `Va` |

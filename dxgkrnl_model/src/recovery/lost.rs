@@ -140,7 +140,8 @@ pub(crate) fn tables_begin_anew(adapter: &Arc<Miniport>) {
         Box::new(|adapter, manager| {
             manager.pager.submit_notices(adapter);
             // A paging buffer that was lost with another reset is followed by another such job.
-            let _ = ProcessAdapter::all_of(adapter).try_for_each(|part| part.tables_begin_anew(adapter, manager));
+            let _ = ProcessAdapter::all_of(adapter)
+                .try_for_each(|gpu_process| gpu_process.tables_begin_anew(adapter, manager));
             manager.tables_are_lost.store(false, Ordering::Release);
         }),
     );

@@ -42,10 +42,10 @@ impl Waited {
 
 /// The adapter's fences that are waited for.
 fn waited(adapter: &Miniport) -> Vec<Waited> {
-    let waits = |on: &Arc<FenceOnAdapter>| {
-        let fence = on.fence()?;
+    let waits = |driver_fence: &Arc<FenceOnAdapter>| {
+        let fence = driver_fence.fence()?;
         let (least, value, always) = (fence.waiters().least()?, fence.value(), fence.is_always_signaled());
-        Some(Waited { handle: on.handle(), least, value, always })
+        Some(Waited { handle: driver_fence.handle(), least, value, always })
     };
     FenceOnAdapter::all_of(adapter).iter().filter_map(waits).collect()
 }

@@ -27,7 +27,7 @@ pub enum Trim {
 
 impl Trim {
     /// As a callback gets it: flags, and how many bytes.
-    fn parts(self) -> (D3DDDI_TRIMRESIDENCYSET_FLAGS, u64) {
+    fn flags_and_bytes(self) -> (D3DDDI_TRIMRESIDENCYSET_FLAGS, u64) {
         let mut flags = D3DDDI_TRIMRESIDENCYSET_FLAGS::zeroed();
         flags.set_PeriodicTrim(matches!(self, Self::Periodic | Self::PeriodicToBudget(_)));
         flags.set_RestartPeriodicTrim(self == Self::RestartPeriodic);
@@ -47,6 +47,6 @@ impl Os {
     pub fn trim(&self, adapter: &Arc<Adapter>, process: &Process, trim: Trim) -> usize {
         let _inside = self.kernel().enter();
         let Some(shared) = shared_of(self.kernel()) else { return 0 };
-        Trims::of(&shared).notify(process.nt(), adapter, trim.parts())
+        Trims::of(&shared).notify(process.nt(), adapter, trim.flags_and_bytes())
     }
 }

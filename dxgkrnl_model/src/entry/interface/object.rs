@@ -112,12 +112,12 @@ shims! {
         let arguments = [adapter as u64, args.address() as u64];
         let status = callback(raw(adapter as u64), &RESERVE, arguments, |adapter: &Arc<Miniport>| {
             let mut arguments: DXGKARGCB_RESERVEGPUVIRTUALADDRESSRANGE = record(args);
-            let process = handle::object::<ProcessAdapter>(arguments.hDxgkProcess);
-            adapter.rules().check(&CB_OBJECT, process.is_some(), || {
+            let gpu_process = handle::object::<ProcessAdapter>(arguments.hDxgkProcess);
+            adapter.rules().check(&CB_OBJECT, gpu_process.is_some(), || {
                 format!("hDxgkProcess is {}", handle::describe(arguments.hDxgkProcess))
             });
-            let Some(process) = process else { return ntstatus::STATUS_INVALID_PARAMETER };
-            let reserved = process.address_space().reserve_for_driver(
+            let Some(gpu_process) = gpu_process else { return ntstatus::STATUS_INVALID_PARAMETER };
+            let reserved = gpu_process.address_space().reserve_for_driver(
                 arguments.BaseAddress,
                 arguments.SizeInBytes,
                 arguments.Alignment.into(),

@@ -27,9 +27,9 @@ pub(super) const PRIVATE_LIMIT: usize = 1 << 20;
 
 /// The adapter that a handle was opened for, if it is still there.
 pub(super) fn adapter(call: &Call, handle: u32) -> Result<Arc<ProcessAdapter>, NTSTATUS> {
-    let part = call.process.adapter(handle).ok_or(INVALID)?;
-    if part.adapter().is_started() && part.driver_handle() != 0 {
-        Ok(part)
+    let gpu_process = call.process.adapter(handle).ok_or(INVALID)?;
+    if gpu_process.adapter().is_started() && gpu_process.driver_handle() != 0 {
+        Ok(gpu_process)
     } else {
         Err(ntstatus::STATUS_DEVICE_REMOVED)
     }
@@ -53,9 +53,9 @@ fn started(call: &Call, compute_only: impl Fn(&Miniport) -> bool) -> Vec<Arc<Min
 
 /// Opens an adapter for an enumeration.
 fn open(call: &Call, adapter: &Arc<Miniport>) -> Result<D3DKMT_ADAPTERINFO, NTSTATUS> {
-    let part = call.process.open(adapter)?;
+    let gpu_process = call.process.open(adapter)?;
     let mut info = D3DKMT_ADAPTERINFO::zeroed();
-    info.hAdapter = call.insert(UserObject::Adapter(part))?;
+    info.hAdapter = call.insert(UserObject::Adapter(gpu_process))?;
     info.AdapterLuid = adapter.luid();
     info.NumOfSources = adapter.known_caps().sources;
     Ok(info)
@@ -123,11 +123,12 @@ thunks! {
     }
 
     fn D3DKMTQueryClockCalibration(call, record: D3DKMT_QUERYCLOCKCALIBRATION) {
-        let part = adapter(call, record.hAdapter)?;
-        let caps = part.adapter().known_caps();
+        let gpu_process = adapter(call, record.hAdapter)?;
+        let caps = gpu_process.adapter().known_caps();
         let place = Place { node: record.NodeOrdinal, engine: record.PhysicalAdapterIndex };
         let node = (0..).zip(&caps.nodes).find(|(_, info)| info.place == place).map(|(ordinal, _)| ordinal);
-        let pair = calibration::of_node(part.adapter(), node.ok_or(INVALID)?).ok_or(ntstatus::STATUS_NOT_SUPPORTED)?;
+        let pair = calibration::of_node(gpu_process.adapter(), node.ok_or(INVALID)?);
+        let pair = pair.ok_or(ntstatus::STATUS_NOT_SUPPORTED)?;
         let mut clock = DXGK_GPUCLOCKDATA::zeroed();
         (clock.GpuFrequency, clock.GpuClockCounter, clock.CpuClockCounter) = (pair.frequency, pair.gpu, pair.cpu);
         record.ClockData = clock;
@@ -142,8 +143,8 @@ thunks! {
 
     fn D3DKMTOpenAdapterFromLuid(call, record: D3DKMT_OPENADAPTERFROMLUID) {
         let adapter = call.shared.adapter_by_luid(number(record.AdapterLuid)).ok_or(INVALID)?;
-        let part = call.process.open(&adapter)?;
-        record.hAdapter = call.insert(UserObject::Adapter(part))?;
+        let gpu_process = call.process.open(&adapter)?;
+        record.hAdapter = call.insert(UserObject::Adapter(gpu_process))?;
         DONE
     }
 
@@ -152,8 +153,8 @@ thunks! {
         let mut started = call.shared.adapters().into_iter().filter(|adapter| adapter.is_started());
         let named = started.find(|adapter| adapter.device_name().eq_ignore_ascii_case(&wanted));
         let adapter = named.ok_or(INVALID)?;
-        let part = call.process.open(&adapter)?;
-        record.hAdapter = call.insert(UserObject::Adapter(part))?;
+        let gpu_process = call.process.open(&adapter)?;
+        record.hAdapter = call.insert(UserObject::Adapter(gpu_process))?;
         record.AdapterLuid = adapter.luid();
         DONE
     }
@@ -167,8 +168,8 @@ thunks! {
     }
 
     fn D3DKMTIsFeatureEnabled(call, record: D3DKMT_ISFEATUREENABLED) {
-        let part = adapter(call, record.hAdapter)?;
-        record.Result = Features::of(part.adapter()).query(part.adapter(), record.FeatureId).result();
+        let gpu_process = adapter(call, record.hAdapter)?;
+        record.Result = Features::of(gpu_process.adapter()).query(gpu_process.adapter(), record.FeatureId).result();
         DONE
     }
 
@@ -189,8 +190,8 @@ fn control_recovery(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
     if !call.process.is_trusted() {
         return Err(ntstatus::STATUS_ACCESS_DENIED);
     }
-    let part = adapter(call, record.hAdapter)?;
-    let adapter = part.adapter();
+    let gpu_process = adapter(call, record.hAdapter)?;
+    let adapter = gpu_process.adapter();
     if !adapter.personality().tdr.test_mode {
         return Err(ntstatus::STATUS_NOT_SUPPORTED);
     }
@@ -235,8 +236,8 @@ fn escape(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
         D3DKMT_ESCAPETYPE(number) if D3DKMT_ESCAPETYPE(number).name().is_none() => return Err(INVALID),
         _ => return Err(ntstatus::STATUS_NOT_SUPPORTED),
     }
-    let part = adapter(call, record.hAdapter)?;
-    let adapter = part.adapter();
+    let gpu_process = adapter(call, record.hAdapter)?;
+    let adapter = gpu_process.adapter();
     let size = record.PrivateDriverDataSize as usize;
     if size > PRIVATE_LIMIT {
         return Err(INVALID);
@@ -258,7 +259,7 @@ fn escape(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
     arguments.pPrivateDriverData = private.pointer().cast();
     // CAST: limited above.
     arguments.PrivateDriverDataSize = size as u32;
-    arguments.hKmdProcessHandle = named(part.driver_handle());
+    arguments.hKmdProcessHandle = named(gpu_process.driver_handle());
     let alone = if record.Flags.HardwareAccess() { adapter.quiesce(adapter.personality().tdr.ddi_delay) } else { None };
     let (miniport, pointer) = (adapter.context(), &raw const arguments);
     let status = ddi::status(call_ddi!(adapter, DxgkDdiEscape(miniport, pointer)));

@@ -90,12 +90,12 @@ thunks! {
     table THUNKS;
 
     fn D3DKMTCreateDevice(call, record: D3DKMT_CREATEDEVICE) {
-        let part = super::adapter::adapter(call, record.hAdapter())?;
+        let gpu_process = super::adapter::adapter(call, record.hAdapter())?;
         // LegacyMode, RequestVSync and DisableGpuTimeout are the flags that there are.
         if record.Flags.bits0 & !0x7 != 0 {
             return Err(INVALID);
         }
-        let device = Device::create(&part)?;
+        let device = Device::create(&gpu_process)?;
         record.hDevice = call.insert(UserObject::Device(device))?;
         DONE
     }

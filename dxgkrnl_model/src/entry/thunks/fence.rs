@@ -46,9 +46,9 @@ thunks! {
         }
         let request = monitored::Request { initial: wanted.InitialFenceValue, behaviour };
         let fence = MonitoredFence::create(&device, request)?;
-        let part = record.Info.MonitoredFence_mut();
-        part.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
-        part.FenceValueGPUVirtualAddress = fence.view().gpu;
+        let member = record.Info.MonitoredFence_mut();
+        member.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
+        member.FenceValueGPUVirtualAddress = fence.view().gpu;
         record.hSyncObject = call.insert(UserObject::Monitored(fence))?;
         DONE
     }

@@ -201,8 +201,8 @@ thunks! {
             return Err(ntstatus::STATUS_NO_MEMORY);
         }
         let in_units = |open: &Arc<OpenAllocation>| {
-            let parts = [size, record.BaseAddress, bytes(record.OffsetInPages).unwrap_or(1)];
-            !open.allocation().is_hidden() || parts.iter().all(|part| part.is_multiple_of(UNIT))
+            let numbers = [size, record.BaseAddress, bytes(record.OffsetInPages).unwrap_or(1)];
+            !open.allocation().is_hidden() || numbers.iter().all(|number| number.is_multiple_of(UNIT))
         };
         let adapter = queue.device().adapter();
         if adapter.personality().user_mode.local_in_64k && !allocation.as_ref().is_none_or(in_units) {
@@ -229,11 +229,11 @@ thunks! {
 
     fn D3DKMTReserveGpuVirtualAddress(call, record: D3DDDI_RESERVEGPUVIRTUALADDRESS) {
         // The member is a union: public user-mode drivers pass the adapter or a paging queue of it.
-        let part = match call.process.paging_queue(record.hAdapter()) {
+        let gpu_process = match call.process.paging_queue(record.hAdapter()) {
             Some(queue) => queue.device().process().clone(),
             None => super::adapter::adapter(call, record.hAdapter())?,
         };
-        has_gpu_addresses(part.adapter())?;
+        has_gpu_addresses(gpu_process.adapter())?;
         // Source: DDI page D3DDDI_RESERVEGPUVIRTUALADDRESS: with a base the limits are not looked at.
         let limits = if record.BaseAddress == 0 { [record.MinimumAddress, record.MaximumAddress] } else { [0; 2] };
         let mut all = limits.into_iter().chain([record.BaseAddress, record.Size]);
@@ -247,19 +247,19 @@ thunks! {
             maximum: limits[1],
             alignment: UNIT,
         };
-        if part.adapter().personality().privileged_at_reservation {
-            companion::privileged_of(&part)?;
+        if gpu_process.adapter().personality().privileged_at_reservation {
+            companion::privileged_of(&gpu_process)?;
         }
-        record.VirtualAddress = paging_queue::reserve(&part, &wanted)?;
+        record.VirtualAddress = paging_queue::reserve(&gpu_process, &wanted)?;
         DONE
     }
 
     fn D3DKMTFreeGpuVirtualAddress(call, record: D3DKMT_FREEGPUVIRTUALADDRESS) {
-        let part = super::adapter::adapter(call, record.hAdapter)?;
+        let gpu_process = super::adapter::adapter(call, record.hAdapter)?;
         if record.BaseAddress == 0 || !(record.BaseAddress | record.Size).is_multiple_of(PAGE) {
             return Err(INVALID);
         }
-        paging_queue::free(&part, record.BaseAddress, record.Size)?;
+        paging_queue::free(&gpu_process, record.BaseAddress, record.Size)?;
         DONE
     }
 }

@@ -22,15 +22,15 @@ use crate::port::query::{Buffer, Query};
 /// Answers a query.
 pub(super) fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
     use KMTQUERYADAPTERINFOTYPE as Type;
-    let part = adapter(call, record.hAdapter)?;
-    let adapter = part.adapter();
+    let gpu_process = adapter(call, record.hAdapter)?;
+    let adapter = gpu_process.adapter();
     let (address, size) = (record.pPrivateDriverData.expose_provenance(), record.PrivateDriverDataSize as usize);
     if size > PRIVATE_LIMIT || (address == 0 && size != 0) {
         return Err(INVALID);
     }
     let caps = adapter.known_caps();
     match record.Type {
-        Type::KMTQAITYPE_UMDRIVERPRIVATE => private(&part, address, size),
+        Type::KMTQAITYPE_UMDRIVERPRIVATE => private(&gpu_process, address, size),
         // Chosen: a driver that only renders is asked the same by either type.
         Type::KMTQAITYPE_WDDM_1_2_CAPS | Type::KMTQAITYPE_WDDM_1_2_CAPS_RENDER => {
             let mut answer = D3DKMT_WDDM_1_2_CAPS::zeroed();
@@ -115,16 +115,16 @@ pub(super) fn query(call: &Call, record: &D3DKMT_QUERYADAPTERINFO) -> Outcome {
 }
 
 /// The driver's own data. The caller's bytes are its input and, as far as it writes, its output.
-fn private(part: &ProcessAdapter, address: usize, size: usize) -> Outcome {
+fn private(gpu_process: &ProcessAdapter, address: usize, size: usize) -> Outcome {
     let mut output = Buffer::new(size, 0);
     output.bytes_mut().copy_from_slice(&capture::bytes(address, size)?);
     let query = Query {
         kind: DXGK_QUERYADAPTERINFOTYPE::DXGKQAITYPE_UMDRIVERPRIVATE,
         input: &[],
         in_place: false,
-        process: crate::port::handle::of_driver(part.driver_handle()),
+        process: crate::port::handle::of_driver(gpu_process.driver_handle()),
     };
-    let status = part.adapter().query(&query, &mut output);
+    let status = gpu_process.adapter().query(&query, &mut output);
     if !status.is_success() {
         return Err(status);
     }

@@ -102,9 +102,9 @@ thunks! {
         };
         let behaviour = Behaviour::of(record.Flags).ok_or(INVALID)?;
         let fence = MonitoredFence::open(&device, &state, readable(shared.access)?, behaviour.shared())?;
-        let part = record.MonitoredFence_mut();
-        part.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
-        part.FenceValueGPUVirtualAddress = fence.view().gpu;
+        let member = record.MonitoredFence_mut();
+        member.FenceValueCPUVirtualAddress = core::ptr::with_exposed_provenance_mut(fence.view().user);
+        member.FenceValueGPUVirtualAddress = fence.view().gpu;
         record.hSyncObject = call.insert(UserObject::Monitored(fence))?;
         DONE
     }

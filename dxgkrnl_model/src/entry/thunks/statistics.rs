@@ -65,8 +65,8 @@ thunks! {
     }
 
     fn D3DKMTQueryVideoMemoryInfo(call, record: D3DKMT_QUERYVIDEOMEMORYINFO) {
-        let part = super::adapter::adapter(call, record.hAdapter)?;
-        let adapter = part.adapter();
+        let gpu_process = super::adapter::adapter(call, record.hAdapter)?;
+        let adapter = gpu_process.adapter();
         // Only this member is another process's.
         let process = own_or_named(call, record.hProcess, MAY_ASK)?;
         let shared = is_shared(record.MemorySegmentGroup)?;
@@ -81,8 +81,8 @@ thunks! {
     }
 
     fn D3DKMTChangeVideoMemoryReservation(call, record: D3DKMT_CHANGEVIDEOMEMORYRESERVATION) {
-        let part = super::adapter::adapter(call, record.hAdapter)?;
-        let adapter = part.adapter();
+        let gpu_process = super::adapter::adapter(call, record.hAdapter)?;
+        let adapter = gpu_process.adapter();
         let process = own_or_named(call, record.hProcess, MAY_SET)?;
         let shared = is_shared(record.MemorySegmentGroup)?;
         let is_there = record.PhysicalAdapterIndex < adapter.known_caps().engines();

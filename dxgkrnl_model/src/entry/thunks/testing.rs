@@ -50,8 +50,8 @@ pub(super) fn made<T>(
 
 /// An escape that the driver knows: only the one that builds a command buffer.
 pub(super) fn escape(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
-    let part = super::adapter::adapter(call, record.hAdapter)?;
-    let adapter = part.adapter();
+    let gpu_process = super::adapter::adapter(call, record.hAdapter)?;
+    let adapter = gpu_process.adapter();
     let is_larger = adapter.personality().build == Build::W28000;
     let larger = size_of::<kit_28000::D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER>();
     let size = if is_larger { larger } else { size_of::<D3DDDI_DRIVERESCAPE_BUILDTESTCOMMANDBUFFER>() };
@@ -92,9 +92,9 @@ pub(super) fn escape(call: &Call, record: &D3DKMT_ESCAPE) -> Outcome {
     }
     if !is_overflow {
         // The caller's buffers have at least what the record says that they have.
-        let part = |bytes: &[u8], size: u32| bytes.get(..size as usize).map(<[u8]>::to_vec).unwrap_or_default();
-        capture::store(wanted.pDmaBuffer.expose_provenance(), &part(&built.buffer, built.sizes.0))?;
-        capture::store(wanted.pDmaBufferPrivateData.expose_provenance(), &part(&built.private, built.sizes.1))?;
+        let front = |bytes: &[u8], size: u32| bytes.get(..size as usize).map(<[u8]>::to_vec).unwrap_or_default();
+        capture::store(wanted.pDmaBuffer.expose_provenance(), &front(&built.buffer, built.sizes.0))?;
+        capture::store(wanted.pDmaBufferPrivateData.expose_provenance(), &front(&built.private, built.sizes.1))?;
     }
     (wanted.DmaBufferSize, wanted.DmaBufferPrivateDataSize) = built.sizes;
     capture::store(at, wanted.as_bytes())?;

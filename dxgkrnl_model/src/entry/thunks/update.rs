@@ -28,8 +28,8 @@ use crate::port::worker::Worker;
 /// Most operations of one call. Chosen.
 const MOST: u32 = 4096;
 
-/// Most changes that the operations of one call come to: a mapping that repeats a part of an allocation is one for each
-/// time. Chosen, as [`MOST_PAGES`] is.
+/// Most changes that the operations of one call come to. A mapping that repeats a piece of an allocation is one change
+/// for each repetition. Chosen, as [`MOST_PAGES`] is.
 const MOST_CHANGES: u64 = 1 << 14;
 
 /// What a call reads and changes.
@@ -65,7 +65,7 @@ impl Asked<'_> {
         if self.pages > MOST_PAGES { Err(ntstatus::STATUS_NO_MEMORY) } else { Ok(()) }
     }
 
-    /// Maps a range, as often as the part of the allocation fits.
+    /// Maps a range, as often as the piece of the allocation fits.
     fn map(
         &mut self,
         map: &D3DDDI_UPDATEGPUVIRTUALADDRESS_OPERATION_Map,
@@ -74,24 +74,24 @@ impl Asked<'_> {
     ) -> Result<(), NTSTATUS> {
         self.change(map.BaseAddress, map.SizeInBytes)?;
         let open = self.call.process.allocation(map.hAllocation).ok_or(INVALID)?;
-        let part = if map.AllocationSizeInBytes == 0 { map.SizeInBytes } else { map.AllocationSizeInBytes };
-        pages(map.AllocationOffsetInBytes, part)?;
-        let end = map.AllocationOffsetInBytes.checked_add(part).ok_or(INVALID)?;
-        let fits = end <= open.allocation().size() && map.SizeInBytes.is_multiple_of(part);
+        let piece = if map.AllocationSizeInBytes == 0 { map.SizeInBytes } else { map.AllocationSizeInBytes };
+        pages(map.AllocationOffsetInBytes, piece)?;
+        let end = map.AllocationOffsetInBytes.checked_add(piece).ok_or(INVALID)?;
+        let fits = end <= open.allocation().size() && map.SizeInBytes.is_multiple_of(piece);
         if !fits || !Arc::ptr_eq(open.device(), self.device) {
             return Err(INVALID);
         }
-        if map.SizeInBytes / part + self.changes.len() as u64 > MOST_CHANGES {
+        if map.SizeInBytes / piece + self.changes.len() as u64 > MOST_CHANGES {
             return Err(ntstatus::STATUS_NO_MEMORY);
         }
-        for at in (0..map.SizeInBytes).step_by(part as usize) {
+        for at in (0..map.SizeInBytes).step_by(piece as usize) {
             let used = Use::Allocation {
                 allocation: open.allocation().clone(),
                 offset: map.AllocationOffsetInBytes,
                 protection,
                 driver_protection,
             };
-            self.changes.push(Change::Show { address: map.BaseAddress + at, size: part, used });
+            self.changes.push(Change::Show { address: map.BaseAddress + at, size: piece, used });
         }
         Ok(())
     }

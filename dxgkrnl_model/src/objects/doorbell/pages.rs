@@ -45,7 +45,7 @@ impl DoorbellPages {
         Self { pages: Lock::new(Rank::Registry, Pages::default()) }
     }
 
-    pub(super) fn slot(&self, part: &ProcessAdapter, status: bool) -> Option<Slot> {
+    pub(super) fn slot(&self, gpu_process: &ProcessAdapter, status: bool) -> Option<Slot> {
         let take = |pages: &mut Pages| {
             let list = if status { &mut pages.status } else { &mut pages.queued };
             list.iter_mut().find_map(|slots| {
@@ -56,13 +56,13 @@ impl DoorbellPages {
         if let Some(slot) = take(&mut self.pages.lock()) {
             return Some(slot);
         }
-        let manager = VidMm::of(part.adapter()).manager()?;
+        let manager = VidMm::of(gpu_process.adapter()).manager()?;
         let page = manager.pool.allocate_alone()?;
         let rights = if status { Rights::Read } else { Rights::ReadWrite };
         let (object, first) = page.object();
         let mapping =
             UserMapping { object: object.clone(), first, pages: 1, rights, cache: cache_of(object, CacheType::Cached) };
-        let user = part.adapter().kernel().map_user(part.process()?.nt(), &mapping, None).ok()?;
+        let user = gpu_process.adapter().kernel().map_user(gpu_process.process()?.nt(), &mapping, None).ok()?;
         let slots = Slots { page, user, free: (0..PAGE_SIZE / 8).rev().map(|slot| slot * 8).collect() };
         let mut pages = self.pages.lock();
         if status {
@@ -84,21 +84,21 @@ impl DoorbellPages {
 
     /// Dummy pages for doorbells of so many pages: a block of that size, since a process of its own is handed whole
     /// objects.
-    fn dummy(&self, part: &ProcessAdapter, pages: usize) -> Option<Arc<Block>> {
+    fn dummy(&self, gpu_process: &ProcessAdapter, pages: usize) -> Option<Arc<Block>> {
         let fits = |dummy: &&Arc<Block>| dummy.object().pages() == pages;
         let known = self.pages.lock().dummies.iter().find(fits).cloned();
         known.or_else(|| {
-            let made = Arc::new(VidMm::of(part.adapter()).manager()?.pool.allocate_block(pages)?);
+            let made = Arc::new(VidMm::of(gpu_process.adapter()).manager()?.pool.allocate_block(pages)?);
             self.pages.lock().dummies.push(made.clone());
             Some(made)
         })
     }
 
     /// The process leaves the adapter.
-    pub(crate) fn release(&self, part: &ProcessAdapter) {
+    pub(crate) fn release(&self, gpu_process: &ProcessAdapter) {
         let pages = std::mem::take(&mut *self.pages.lock());
         for slots in pages.status.iter().chain(&pages.queued) {
-            part.take_from_user(slots.user);
+            gpu_process.take_from_user(slots.user);
         }
     }
 }
@@ -123,12 +123,12 @@ pub(super) fn dummy_mapping(exposed: &Exposed) -> UserMapping {
 }
 
 /// A user address that leads to the dummy page.
-fn expose(part: &Arc<ProcessAdapter>, pages: usize) -> Result<Exposed, NTSTATUS> {
+fn expose(gpu_process: &Arc<ProcessAdapter>, pages: usize) -> Result<Exposed, NTSTATUS> {
     let none = ntstatus::STATUS_NO_MEMORY;
-    let dummy = part.doorbells.dummy(part, pages).ok_or(none)?;
+    let dummy = gpu_process.doorbells.dummy(gpu_process, pages).ok_or(none)?;
     let mut exposed = Exposed { user: 0, pages, dummy };
-    let process = part.process().ok_or(none)?;
-    let mapped = part.adapter().kernel().map_user(process.nt(), &dummy_mapping(&exposed), None);
+    let process = gpu_process.process().ok_or(none)?;
+    let mapped = gpu_process.adapter().kernel().map_user(process.nt(), &dummy_mapping(&exposed), None);
     exposed.user = mapped.map_err(|_| none)?;
     Ok(exposed)
 }
@@ -147,8 +147,12 @@ impl Shown {
     ///
     /// # Errors
     /// STATUS_NO_MEMORY: nothing is left of it.
-    pub(super) fn new(part: &Arc<ProcessAdapter>, primary: usize, secondary: Option<usize>) -> Result<Self, NTSTATUS> {
-        let mut begun = Begun { part, users: Vec::new(), slots: Vec::new() };
+    pub(super) fn new(
+        gpu_process: &Arc<ProcessAdapter>,
+        primary: usize,
+        secondary: Option<usize>,
+    ) -> Result<Self, NTSTATUS> {
+        let mut begun = Begun { gpu_process, users: Vec::new(), slots: Vec::new() };
         let shown = Self {
             primary: begun.expose(primary)?,
             secondary: secondary.map(|pages| begun.expose(pages)).transpose()?,
@@ -162,7 +166,7 @@ impl Shown {
 
 /// What there is of a [`Shown`] so far: it is taken back when this is dropped.
 struct Begun<'a> {
-    part: &'a Arc<ProcessAdapter>,
+    gpu_process: &'a Arc<ProcessAdapter>,
     users: Vec<usize>,
     /// Each, and whether it is one of a status.
     slots: Vec<(Slot, bool)>,
@@ -170,13 +174,13 @@ struct Begun<'a> {
 
 impl Begun<'_> {
     fn expose(&mut self, pages: usize) -> Result<Exposed, NTSTATUS> {
-        let exposed = expose(self.part, pages)?;
+        let exposed = expose(self.gpu_process, pages)?;
         self.users.push(exposed.user);
         Ok(exposed)
     }
 
     fn slot(&mut self, status: bool) -> Result<Slot, NTSTATUS> {
-        let slot = self.part.doorbells.slot(self.part, status).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        let slot = self.gpu_process.doorbells.slot(self.gpu_process, status).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         self.slots.push((slot, status));
         Ok(slot)
     }
@@ -184,7 +188,7 @@ impl Begun<'_> {
 
 impl Drop for Begun<'_> {
     fn drop(&mut self) {
-        self.users.iter().for_each(|user| self.part.take_from_user(*user));
-        self.slots.iter().for_each(|(slot, status)| self.part.doorbells.release_slot(*slot, *status));
+        self.users.iter().for_each(|user| self.gpu_process.take_from_user(*user));
+        self.slots.iter().for_each(|(slot, status)| self.gpu_process.doorbells.release_slot(*slot, *status));
     }
 }

@@ -25,7 +25,7 @@ impl Rings {
     }
 
     /// The ring, and its control words.
-    pub(super) fn parts(&self) -> Option<(Arc<OpenAllocation>, Option<Arc<OpenAllocation>>)> {
+    pub(super) fn ring_and_control(&self) -> Option<(Arc<OpenAllocation>, Option<Arc<OpenAllocation>>)> {
         Some((self.0.first()?.clone(), self.0.get(1).cloned()))
     }
 

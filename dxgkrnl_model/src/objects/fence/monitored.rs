@@ -129,8 +129,8 @@ impl FenceState {
     /// The native fence with the same value, if there is one.
     pub(super) fn native(self: &Arc<Self>, kernel: &Machine) -> Option<Arc<NativeFence>> {
         let shared = if self.cross_adapter { crate::port::shared::shared_of(kernel)? } else { return None };
-        let parts = shared.adapters().into_iter().flat_map(|adapter| FenceOnAdapter::all_of(&adapter));
-        parts.filter_map(|part| part.fence()).find(|fence| fence.is_twin(self))
+        let driver_fences = shared.adapters().into_iter().flat_map(|adapter| FenceOnAdapter::all_of(&adapter));
+        driver_fences.filter_map(|driver_fence| driver_fence.fence()).find(|fence| fence.is_twin(self))
     }
 
     /// Whether a device of `adapter` may open it: as a monitored fence where it was made, on others as what they have,

@@ -1,24 +1,25 @@
-//! Native fences: one object, one part per adapter that knows it, one per device that has it open.
+//! Native fences: a fence is one [`NativeFence`], with one [`FenceOnAdapter`] for each adapter that knows it and one
+//! [`LocalFence`] for each device that has it open.
 //!
 //! The current value may be where two adapters see it; the monitored value belongs to an adapter. So a [`NativeFence`]
 //! holds value and waiters, [`FenceOnAdapter`] what one driver knows, [`LocalFence`] what one device has. An NT handle
-//! holds the fence on the adapter of the device that shared it ([`KeptFence`]). A driver is told to destroy its part
-//! when the last device of its adapter has closed it and no NT handle holds it there; the fence ends with its last
-//! part.
+//! holds the fence on the adapter of the device that shared it ([`KeptFence`]). A driver is told to destroy its
+//! fence when the last device of its adapter has closed it and no NT handle holds it there; the [`NativeFence`] ends
+//! with its last [`FenceOnAdapter`].
 //!
 //! A cross-adapter fence of an adapter without native fences is a monitored one there, a [`FenceState`] with the same
 //! current value: its twin.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `native.rs` | the fence: value, waiters, its parts |
-//! | `part.rs` | [`FenceOnAdapter`] |
+//! | `native.rs` | the fence: value, waiters, its driver fences |
+//! | `driver_fence.rs` | [`FenceOnAdapter`] |
 //! | `local.rs` | [`LocalFence`], [`KeptFence`] |
 //! | `cross.rs` | further adapters, and the twin |
 
 mod cross;
+mod driver_fence;
 mod local;
-mod part;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -89,7 +90,7 @@ pub(crate) struct NativeFence {
     intra_gpu: bool,
     shared: bool,
     waiters: Waiters,
-    adapters: Lock<Vec<Arc<FenceOnAdapter>>>,
+    driver_fences: Lock<Vec<Arc<FenceOnAdapter>>>,
     /// Its device is lost: every wait is over, now and later.
     always: AtomicBool,
     /// The current value when that happened.
@@ -102,7 +103,7 @@ pub(crate) struct NativeFence {
     telling: AtomicU64,
     /// Its monitored value was, or is to be, another than all ones.
     was_monitored: AtomicBool,
-    /// Whoever makes a part of it.
+    /// Held exclusively by the thread that makes a [`FenceOnAdapter`] of it.
     making: Gate,
 }
 
@@ -145,7 +146,7 @@ impl NativeFence {
             intra_gpu: request.is_intra_gpu(),
             shared: request.shared,
             waiters: Waiters::new(),
-            adapters: Lock::new(Rank::Registry, Vec::new()),
+            driver_fences: Lock::new(Rank::Registry, Vec::new()),
             always: AtomicBool::new(false),
             dead: Lock::new(Rank::Leaf, None),
             twin: Lock::new(Rank::Leaf, Weak::new()),
@@ -202,9 +203,9 @@ impl NativeFence {
         self.always.load(Ordering::Acquire)
     }
 
-    /// Every adapter that knows it.
-    pub(crate) fn adapters(&self) -> Vec<Arc<FenceOnAdapter>> {
-        self.adapters.lock().clone()
+    /// One [`FenceOnAdapter`] for each adapter that knows the fence.
+    pub(crate) fn driver_fences(&self) -> Vec<Arc<FenceOnAdapter>> {
+        self.driver_fences.lock().clone()
     }
 
     /// What the monitored value has to be: one less than the least value that is waited for, all ones when none is, and
@@ -264,7 +265,7 @@ impl NativeFence {
 
     /// A choice of the Windows that it is on; `None` once no driver knows it.
     fn first_personality<T>(&self, choice: impl FnOnce(&Personality) -> T) -> Option<T> {
-        self.adapters.lock().first().map(|on| choice(on.adapter.personality()))
+        self.driver_fences.lock().first().map(|driver_fence| choice(driver_fence.adapter.personality()))
     }
 
     /// Signals it from the CPU, for somebody on `from`: that driver writes the value, each looks who waits on its GPU.
@@ -304,56 +305,60 @@ impl NativeFence {
         }
     }
 
-    /// The part on `adapter`, opened once more. A cross-adapter fence gets one where it had none.
+    /// The [`FenceOnAdapter`] on `adapter`, opened once more. A cross-adapter fence gets one where it had none.
     ///
     /// # Errors
     /// What the driver returned; STATUS_NO_MEMORY; STATUS_NOT_SUPPORTED on another adapter than the fence's, unless it
     /// is a cross-adapter one; STATUS_INVALID_HANDLE once the fence has ended.
-    fn part_on(self: &Arc<Self>, adapter: &Arc<Miniport>) -> Result<Arc<FenceOnAdapter>, NTSTATUS> {
+    fn driver_fence_on(self: &Arc<Self>, adapter: &Arc<Miniport>) -> Result<Arc<FenceOnAdapter>, NTSTATUS> {
         let _making = self.making.exclusive(adapter.kernel());
-        let parts = self.adapters();
-        if let Some(part) = parts.iter().find(|part| Arc::ptr_eq(part.adapter(), adapter) && part.open()) {
-            return Ok(part.clone());
+        let driver_fences = self.driver_fences();
+        if let Some(driver_fence) = driver_fences
+            .iter()
+            .find(|driver_fence| Arc::ptr_eq(driver_fence.adapter(), adapter) && driver_fence.open())
+        {
+            return Ok(driver_fence.clone());
         }
-        if parts.is_empty() {
+        if driver_fences.is_empty() {
             return Err(ntstatus::STATUS_INVALID_HANDLE);
         }
         if !self.cross_adapter || !adapter.known_caps().has_native_fences() {
             return Err(ntstatus::STATUS_NOT_SUPPORTED);
         }
-        self.make_part(adapter)
+        self.make_driver_fence(adapter)
     }
 
-    /// One open of a part less; with the last its driver destroys it and the storage is given back.
-    fn close(&self, part: &Arc<FenceOnAdapter>) {
+    /// Takes back one open of `driver_fence`. After the last the driver destroys the fence, and its storage is given
+    /// back.
+    fn close(&self, driver_fence: &Arc<FenceOnAdapter>) {
         let last = {
-            let mut opens = part.opens.lock();
+            let mut opens = driver_fence.opens.lock();
             *opens = opens.and_then(|opens| opens.checked_sub(1)).filter(|opens| *opens != 0);
             opens.is_none()
         };
         if last {
-            self.drop_part(part);
+            self.drop_driver_fence(driver_fence);
         }
     }
 
-    fn drop_part(&self, part: &Arc<FenceOnAdapter>) {
+    fn drop_driver_fence(&self, driver_fence: &Arc<FenceOnAdapter>) {
         let (known, left) = {
-            let mut adapters = self.adapters.lock();
-            let before = adapters.len();
-            adapters.retain(|other| !Arc::ptr_eq(other, part));
-            (adapters.len() != before, adapters.len())
+            let mut driver_fences = self.driver_fences.lock();
+            let before = driver_fences.len();
+            driver_fences.retain(|other| !Arc::ptr_eq(other, driver_fence));
+            (driver_fences.len() != before, driver_fences.len())
         };
         if !known {
             return;
         }
-        part.destroy();
-        self.judge_dead_value(&part.adapter);
+        driver_fence.destroy();
+        self.judge_dead_value(&driver_fence.adapter);
         if left == 0 {
             // A wait that comes too late ends at once.
             self.always.store(true, Ordering::Release);
-            self.waiters.release(part.adapter.kernel(), |_| true);
+            self.waiters.release(driver_fence.adapter.kernel(), |_| true);
         }
-        part.slot.release(&part.adapter);
+        driver_fence.slot.release(&driver_fence.adapter);
     }
 }
 

@@ -19,22 +19,22 @@ struct FenceView {
 }
 
 impl FenceView {
-    fn create(part: &Arc<ProcessAdapter>, pages: &FencePages) -> Result<Self, NTSTATUS> {
-        let wanted = address_limits(part.adapter());
+    fn create(gpu_process: &Arc<ProcessAdapter>, pages: &FencePages) -> Result<Self, NTSTATUS> {
+        let wanted = address_limits(gpu_process.adapter());
         let user = if pages.kind().intra_gpu { None } else { pages.current.object() };
-        let current = View::create(part, pages.current.content(Protection::READ_WRITE), user, &wanted, true)?;
-        match View::create(part, pages.monitored.content(Protection::READ_ONLY), None, &wanted, true) {
+        let current = View::create(gpu_process, pages.current.content(Protection::READ_WRITE), user, &wanted, true)?;
+        match View::create(gpu_process, pages.monitored.content(Protection::READ_ONLY), None, &wanted, true) {
             Ok(monitored) => Ok(Self { current, monitored }),
             Err(status) => {
-                current.remove(part);
+                current.remove(gpu_process);
                 Err(status)
             }
         }
     }
 
-    fn remove(&self, part: &Arc<ProcessAdapter>) {
-        self.current.remove(part);
-        self.monitored.remove(part);
+    fn remove(&self, gpu_process: &Arc<ProcessAdapter>) {
+        self.current.remove(gpu_process);
+        self.monitored.remove(gpu_process);
     }
 }
 
@@ -76,8 +76,8 @@ impl FenceStorage {
     ///
     /// # Errors
     /// STATUS_NO_MEMORY, or what paging ended with.
-    pub(crate) fn allocate(&self, part: &Arc<ProcessAdapter>, kind: Pages) -> Result<Slot, NTSTATUS> {
-        let adapter = part.adapter();
+    pub(crate) fn allocate(&self, gpu_process: &Arc<ProcessAdapter>, kind: Pages) -> Result<Slot, NTSTATUS> {
+        let adapter = gpu_process.adapter();
         let padding = adapter.personality().build == Build::W28000;
         // CAST: at most a page, by DXG-NATIVE-FENCE-CAPS.
         let stride = (adapter.known_caps().fence_stride(padding) as usize).clamp(8, nt_model::PAGE_SIZE);
@@ -94,7 +94,7 @@ impl FenceStorage {
             return Ok(Slot { pages, offset });
         }
         let pages = FencePages::create(adapter, stride, kind, None)?;
-        let view = FenceView::create(part, &pages)?;
+        let view = FenceView::create(gpu_process, &pages)?;
         let offset = pages.take(adapter).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         self.shown.lock().push(Shown { pages: pages.clone(), view, users: 0 });
         Ok(Slot { pages, offset })
@@ -104,11 +104,11 @@ impl FenceStorage {
     ///
     /// # Errors
     /// STATUS_NO_MEMORY, or what paging ended with.
-    pub(crate) fn show(&self, part: &Arc<ProcessAdapter>, slot: &Slot) -> Result<Addresses, NTSTATUS> {
+    pub(crate) fn show(&self, gpu_process: &Arc<ProcessAdapter>, slot: &Slot) -> Result<Addresses, NTSTATUS> {
         if let Some(addresses) = self.addresses(slot) {
             return Ok(addresses);
         }
-        let view = FenceView::create(part, &slot.pages)?;
+        let view = FenceView::create(gpu_process, &slot.pages)?;
         self.shown.lock().push(Shown { pages: slot.pages.clone(), view, users: 0 });
         Ok(self.addresses(slot).unwrap_or_default())
     }
@@ -126,7 +126,7 @@ impl FenceStorage {
 
     /// Undoes one [`show`](Self::show). Packed pages in system memory stay for the next fence, those of a segment are
     /// given back.
-    pub(crate) fn hide(&self, part: &Arc<ProcessAdapter>, slot: &Slot) {
+    pub(crate) fn hide(&self, gpu_process: &Arc<ProcessAdapter>, slot: &Slot) {
         let gone = {
             let mut shown = self.shown.lock();
             let Some(at) = shown.iter().position(|shown| Arc::ptr_eq(&shown.pages, &slot.pages)) else { return };
@@ -135,25 +135,25 @@ impl FenceStorage {
             last.then(|| shown.swap_remove(at))
         };
         if let Some(gone) = gone {
-            Self::take_down(part, &gone);
+            Self::take_down(gpu_process, &gone);
         }
     }
 
-    fn take_down(part: &Arc<ProcessAdapter>, gone: &Shown) {
+    fn take_down(gpu_process: &Arc<ProcessAdapter>, gone: &Shown) {
         if gone.is_packed() {
-            gone.pages.judge_all(part.adapter());
+            gone.pages.judge_all(gpu_process.adapter());
         }
-        gone.view.remove(part);
+        gone.view.remove(gpu_process);
         if gone.is_packed() {
-            gone.pages.hide(part.adapter());
+            gone.pages.hide(gpu_process.adapter());
         }
     }
 
     /// The process leaves the adapter.
-    pub(crate) fn release(&self, part: &Arc<ProcessAdapter>) {
+    pub(crate) fn release(&self, gpu_process: &Arc<ProcessAdapter>) {
         let all = std::mem::take(&mut *self.shown.lock());
         for shown in all {
-            Self::take_down(part, &shown);
+            Self::take_down(gpu_process, &shown);
         }
     }
 }

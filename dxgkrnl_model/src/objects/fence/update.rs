@@ -46,13 +46,17 @@ pub(crate) fn set_monitored_late(fence: &NativeFence, value: u64) {
 
 /// Brings the monitored values of fences to what `wanted` says.
 fn set_monitored_to(fences: &[&NativeFence], wanted: impl Fn(&NativeFence) -> u64 + Copy) {
-    let mut parts: Vec<(&NativeFence, Arc<FenceOnAdapter>)> = Vec::new();
+    let mut driver_fences: Vec<(&NativeFence, Arc<FenceOnAdapter>)> = Vec::new();
     for fence in fences {
-        let behind = |on: &Arc<FenceOnAdapter>| on.is_open() && on.monitored.load(Ordering::Acquire) != wanted(fence);
-        parts.extend(fence.adapters().into_iter().filter(behind).map(|on| (*fence, on)));
+        let behind = |driver_fence: &Arc<FenceOnAdapter>| {
+            driver_fence.is_open() && driver_fence.monitored.load(Ordering::Acquire) != wanted(fence)
+        };
+        driver_fences
+            .extend(fence.driver_fences().into_iter().filter(behind).map(|driver_fence| (*fence, driver_fence)));
     }
-    while let Some(adapter) = parts.first().map(|(_, on)| on.adapter().clone()) {
-        let here: Vec<_> = parts.extract_if(.., |(_, on)| Arc::ptr_eq(on.adapter(), &adapter)).collect();
+    while let Some(adapter) = driver_fences.first().map(|(_, driver_fence)| driver_fence.adapter().clone()) {
+        let here: Vec<_> =
+            driver_fences.extract_if(.., |(_, driver_fence)| Arc::ptr_eq(driver_fence.adapter(), &adapter)).collect();
         for batch in here.chunks(BATCH) {
             // Without a connected interrupt the adapter is not started, and nobody's signal is in between.
             let _ = crate::port::section::synchronize(&adapter, || set_monitored_on(&adapter, batch, wanted));
@@ -62,7 +66,7 @@ fn set_monitored_to(fences: &[&NativeFence], wanted: impl Fn(&NativeFence) -> u6
 
 /// A fence in an update of monitored values.
 struct NewMonitored<'a> {
-    on: &'a FenceOnAdapter,
+    driver_fence: &'a FenceOnAdapter,
     value: u64,
     /// Where the model sees it.
     at: usize,
@@ -72,28 +76,35 @@ struct NewMonitored<'a> {
 
 fn set_monitored_on(
     adapter: &Miniport,
-    parts: &[(&NativeFence, Arc<FenceOnAdapter>)],
+    driver_fences: &[(&NativeFence, Arc<FenceOnAdapter>)],
     wanted: impl Fn(&NativeFence) -> u64,
 ) {
     let mut updates: Vec<NewMonitored<'_>> = Vec::new();
-    for (fence, on) in parts {
+    for (fence, driver_fence) in driver_fences {
         let value = wanted(fence);
-        if on.monitored.load(Ordering::Acquire) == value || !on.is_open() {
+        if driver_fence.monitored.load(Ordering::Acquire) == value || !driver_fence.is_open() {
             continue;
         }
-        let Some((at, object)) = on.slot().monitored().zip(on.slot().place().0.monitored.object()) else { continue };
+        let Some((at, object)) = driver_fence.slot().monitored().zip(driver_fence.slot().place().0.monitored.object())
+        else {
+            continue;
+        };
         // Whoever waits looks again; it is told next time.
         let Some(window) = Windows::of(adapter).open(adapter, object, true) else { break };
-        on.monitored.store(value, Ordering::Release);
+        driver_fence.monitored.store(value, Ordering::Release);
         fence.note_monitored(value);
-        updates.push(NewMonitored { on, value, at, window });
+        updates.push(NewMonitored { driver_fence, value, at, window });
     }
     if updates.is_empty() {
         return;
     }
     let mut batch = Batch::new(adapter);
     for update in &updates {
-        batch.push(update.on.driver_handle(), update.value, update.window + update.on.slot().place().1);
+        batch.push(
+            update.driver_fence.driver_handle(),
+            update.value,
+            update.window + update.driver_fence.slot().place().1,
+        );
     }
     batch.close();
     let mut arguments = DXGKARG_UPDATEMONITOREDVALUES::zeroed();
@@ -180,13 +191,16 @@ impl<'a> Batch<'a> {
 /// # Errors
 /// What a driver returned.
 pub(crate) fn set_current(from: &Miniport, signals: &[(&NativeFence, u64)]) -> Result<(), NTSTATUS> {
-    let parts: Vec<_> = signals.iter().map(|(fence, value)| (*fence, fence.adapters(), *value)).collect();
+    let known: Vec<_> = signals.iter().map(|(fence, value)| (*fence, fence.driver_fences(), *value)).collect();
     let (mut writes, mut notes) = (Vec::new(), Vec::new());
-    for (fence, adapters, value) in &parts {
-        let writer = adapters.iter().position(|on| core::ptr::eq(Arc::as_ptr(on.adapter()), from)).unwrap_or(0);
-        for (at, on) in adapters.iter().enumerate() {
+    for (fence, driver_fences, value) in &known {
+        let writer = driver_fences
+            .iter()
+            .position(|driver_fence| core::ptr::eq(Arc::as_ptr(driver_fence.adapter()), from))
+            .unwrap_or(0);
+        for (at, driver_fence) in driver_fences.iter().enumerate() {
             let to = if at == writer { &mut writes } else { &mut notes };
-            to.push(Entry { fence, on, value: *value });
+            to.push(Entry { fence, driver_fence, value: *value });
         }
     }
     for (fence, value) in signals {
@@ -204,11 +218,13 @@ pub(crate) fn set_current(from: &Miniport, signals: &[(&NativeFence, u64)]) -> R
 ///
 /// IRQL: at most DISPATCH_LEVEL.
 pub(super) fn notify(fences: &[&NativeFence], but: Option<&Miniport>) {
-    let parts: Vec<_> = fences.iter().map(|fence| (*fence, fence.adapters())).collect();
+    let known: Vec<_> = fences.iter().map(|fence| (*fence, fence.driver_fences())).collect();
     let mut entries = Vec::new();
-    for (fence, adapters) in &parts {
-        let others = adapters.iter().filter(|on| but.is_none_or(|but| !core::ptr::eq(Arc::as_ptr(on.adapter()), but)));
-        entries.extend(others.map(|on| Entry { fence, on, value: fence.value() }));
+    for (fence, driver_fences) in &known {
+        let others = driver_fences
+            .iter()
+            .filter(|driver_fence| but.is_none_or(|but| !core::ptr::eq(Arc::as_ptr(driver_fence.adapter()), but)));
+        entries.extend(others.map(|driver_fence| Entry { fence, driver_fence, value: fence.value() }));
     }
     // A driver that fails has broken DXG-NF-CURRENT-STATUS.
     let _ = call_each(entries, How::Notify);
@@ -217,8 +233,9 @@ pub(super) fn notify(fences: &[&NativeFence], but: Option<&Miniport>) {
 /// One call of each driver, in the order of the entries.
 fn call_each(mut entries: Vec<Entry<'_>>, how: How) -> Result<(), NTSTATUS> {
     let mut result = Ok(());
-    while let Some(adapter) = entries.first().map(|entry| entry.on.adapter().clone()) {
-        let here: Vec<_> = entries.extract_if(.., |entry| Arc::ptr_eq(entry.on.adapter(), &adapter)).collect();
+    while let Some(adapter) = entries.first().map(|entry| entry.driver_fence.adapter().clone()) {
+        let here: Vec<_> =
+            entries.extract_if(.., |entry| Arc::ptr_eq(entry.driver_fence.adapter(), &adapter)).collect();
         result = result.and(call(&adapter, &here, how));
     }
     result
@@ -226,15 +243,15 @@ fn call_each(mut entries: Vec<Entry<'_>>, how: How) -> Result<(), NTSTATUS> {
 
 /// Tells every driver that a fence's device is lost.
 pub(super) fn set_always_signaled(fence: &NativeFence) {
-    for on in fence.adapters() {
-        let entry = Entry { fence, on: &on, value: u64::MAX };
-        let _ = call(on.adapter(), &[entry], How::Dead);
+    for driver_fence in fence.driver_fences() {
+        let entry = Entry { fence, driver_fence: &driver_fence, value: u64::MAX };
+        let _ = call(driver_fence.adapter(), &[entry], How::Dead);
     }
 }
 
 struct Entry<'a> {
     fence: &'a NativeFence,
-    on: &'a Arc<FenceOnAdapter>,
+    driver_fence: &'a Arc<FenceOnAdapter>,
     value: u64,
 }
 
@@ -246,7 +263,7 @@ enum How {
 }
 
 fn call(adapter: &Miniport, entries: &[Entry<'_>], how: How) -> Result<(), NTSTATUS> {
-    let begun: Vec<_> = entries.iter().filter(|entry| entry.on.begin_update()).collect();
+    let begun: Vec<_> = entries.iter().filter(|entry| entry.driver_fence.begin_update()).collect();
     let mut rest = begun.as_slice();
     let mut result = Ok(());
     while !rest.is_empty() {
@@ -258,7 +275,7 @@ fn call(adapter: &Miniport, entries: &[Entry<'_>], how: How) -> Result<(), NTSTA
         rest = rest.get(done..).unwrap_or_default();
     }
     for entry in begun {
-        entry.on.end_update();
+        entry.driver_fence.end_update();
     }
     result
 }
@@ -267,7 +284,7 @@ fn call(adapter: &Miniport, entries: &[Entry<'_>], how: How) -> Result<(), NTSTA
 fn call_begun(adapter: &Miniport, live: &[&Entry<'_>], how: How) -> (usize, Result<(), NTSTATUS>) {
     let mut windows = Vec::new();
     for entry in live {
-        let (pages, _) = entry.on.slot().place();
+        let (pages, _) = entry.driver_fence.slot().place();
         // The kernel has no address of an intra-GPU fence, wherever it is.
         let object = pages.current.object().filter(|_| !entry.fence.is_intra_gpu());
         match object.map(|object| Windows::of(adapter).open(adapter, object, how != How::Notify)) {
@@ -282,8 +299,8 @@ fn call_begun(adapter: &Miniport, live: &[&Entry<'_>], how: How) -> (usize, Resu
     let before: Vec<_> = live.iter().map(|entry| entry.fence.value()).collect();
     let mut batch = Batch::new(adapter);
     for (entry, window) in live.iter().zip(&windows) {
-        let address = window.map_or(0, |window| window + entry.on.slot().place().1);
-        batch.push(entry.on.driver_handle(), entry.value, address);
+        let address = window.map_or(0, |window| window + entry.driver_fence.slot().place().1);
+        batch.push(entry.driver_fence.driver_handle(), entry.value, address);
     }
     batch.close();
     let mut arguments = DXGKARG_UPDATECURRENTVALUESFROMCPU::zeroed();
@@ -305,7 +322,7 @@ fn call_begun(adapter: &Miniport, live: &[&Entry<'_>], how: How) -> (usize, Resu
     }
     for (index, (entry, before)) in live.iter().zip(before).enumerate() {
         // Of several values for one fence the last one stays.
-        let is_last = live[index + 1..].iter().all(|later| !Arc::ptr_eq(later.on, entry.on));
+        let is_last = live[index + 1..].iter().all(|later| !Arc::ptr_eq(later.driver_fence, entry.driver_fence));
         if is_last {
             judge(adapter, entry, before, how);
         }
@@ -339,6 +356,6 @@ fn judge(adapter: &Miniport, entry: &Entry<'_>, before: u64, how: How) {
 /// IRQL: at most DISPATCH_LEVEL.
 pub(crate) fn scan_native(adapter: &Miniport) {
     adapter.shared().counters.fence_scan();
-    let fences = FenceOnAdapter::all_of(adapter).iter().filter_map(|on| on.fence()).collect();
+    let fences = FenceOnAdapter::all_of(adapter).iter().filter_map(|driver_fence| driver_fence.fence()).collect();
     NativeFence::looked_at_on(adapter.kernel(), adapter, fences);
 }

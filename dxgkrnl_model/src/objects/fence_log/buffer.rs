@@ -77,14 +77,14 @@ impl Buffer {
         header.NumberOfEntries = entries.into();
         crate::port::raw::copy_to(block.address(), header.as_bytes());
         let frames: Vec<u64> = (0..pages as usize).map(|page| block.object().frame(page)).collect();
-        let part = queue.context().device().process();
-        let gpu = show(part, manager, &frames)?;
+        let gpu_process = queue.context().device().process();
+        let gpu = show(gpu_process, manager, &frames)?;
         let mut buffer = Self { block, gpu, system: 0, kind, entries, index: 0, wraps: 0, last_time: 0 };
         if manager.caps.native_fence.is_some_and(|caps| caps.MapToGpuSystemProcess != 0) {
             match manager.map_for_system(adapter, frames, Protection::READ_WRITE) {
                 Ok(system) => buffer.system = system,
                 Err(error) => {
-                    buffer.hide(part, manager);
+                    buffer.hide(gpu_process, manager);
                     return Err(status_of(error));
                 }
             }
@@ -121,10 +121,10 @@ impl Buffer {
     }
 
     /// Takes the GPU's mappings away. On the paging worker.
-    pub(super) fn hide(&self, part: &Arc<ProcessAdapter>, manager: &Arc<Manager>) {
-        let (adapter, pages) = (part.adapter(), self.pages());
-        let _ = part.set_entries(adapter, manager, self.gpu, pages, &Content::None, Purpose::default());
-        part.address_space().with_ranges(|ranges| ranges.remove(self.gpu, 0));
+    pub(super) fn hide(&self, gpu_process: &Arc<ProcessAdapter>, manager: &Arc<Manager>) {
+        let (adapter, pages) = (gpu_process.adapter(), self.pages());
+        let _ = gpu_process.set_entries(adapter, manager, self.gpu, pages, &Content::None, Purpose::default());
+        gpu_process.address_space().with_ranges(|ranges| ranges.remove(self.gpu, 0));
         if self.system != 0 {
             manager.unmap_for_system(adapter, self.system, pages);
         }
@@ -187,15 +187,15 @@ pub(super) fn take_away(queue: &HwQueue, address: usize) -> Result<(), NTSTATUS>
 }
 
 /// Maps pages for a process's GPU, readable and writable. On the paging worker.
-fn show(part: &Arc<ProcessAdapter>, manager: &Arc<Manager>, frames: &[u64]) -> Result<u64, NTSTATUS> {
+fn show(gpu_process: &Arc<ProcessAdapter>, manager: &Arc<Manager>, frames: &[u64]) -> Result<u64, NTSTATUS> {
     let pages = frames.len() as u64;
     let wanted = Wanted { size: pages * PAGE, alignment: PAGE, ..Wanted::default() };
-    let gpu = part.address_space().insert(&wanted, Use::System).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+    let gpu = gpu_process.address_space().insert(&wanted, Use::System).ok_or(ntstatus::STATUS_NO_MEMORY)?;
     let addresses = frames.iter().map(|frame| frame * PAGE).collect();
     let content = Content::Pages { segment: 0, addresses, protection: Protection::READ_WRITE };
-    let set = part.set_entries(part.adapter(), manager, gpu, pages, &content, Purpose::default());
+    let set = gpu_process.set_entries(gpu_process.adapter(), manager, gpu, pages, &content, Purpose::default());
     set.map(|()| gpu).map_err(|error| {
-        part.address_space().with_ranges(|ranges| ranges.remove(gpu, 0));
+        gpu_process.address_space().with_ranges(|ranges| ranges.remove(gpu, 0));
         status_of(error)
     })
 }

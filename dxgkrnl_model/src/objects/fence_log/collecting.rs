@@ -99,7 +99,7 @@ pub(super) fn wake(adapter: &Arc<Miniport>, queue: &HwQueue, news: &News) -> boo
     let mut ended = false;
     if !news.complete {
         adapter.shared().counters.log_scan();
-        let devices = owner.on_adapter(adapter).into_iter().flat_map(|part| part.devices());
+        let devices = owner.gpu_process_on(adapter).into_iter().flat_map(|gpu_process| gpu_process.devices());
         for device in devices {
             ended |= device.look_at_fences(adapter);
         }

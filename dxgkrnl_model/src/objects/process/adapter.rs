@@ -1,4 +1,4 @@
-//! A process's part on one adapter: what the driver knows of it.
+//! What one driver knows of a process: [`ProcessAdapter`], a process on one adapter.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ use crate::port::miniport::Miniport;
 use crate::port::rules::paging::OBJECT_HANDLE;
 use crate::port::sync::{Lock, Rank};
 
-/// A process's part on one adapter: the driver's process object and the GPU virtual address space.
+/// A process on one adapter: the driver's process object and the GPU virtual address space.
 #[derive(Debug)]
 pub(crate) struct ProcessAdapter {
     adapter: Arc<Miniport>,
@@ -53,7 +53,7 @@ impl ProcessAdapter {
     /// What each process has of an adapter; the paging process is not among them.
     pub(crate) fn all_of(adapter: &Miniport) -> impl Iterator<Item = Arc<Self>> {
         let processes = ProcessInner::all_of(adapter.shared()).into_iter();
-        processes.filter_map(|process| process.on_adapter_by(|known| core::ptr::eq(known, adapter)))
+        processes.filter_map(|process| process.gpu_process_by(|known| core::ptr::eq(known, adapter)))
     }
 
     fn new(adapter: &Arc<Miniport>, process: Option<&Arc<ProcessInner>>, caps: &Caps) -> Arc<Self> {

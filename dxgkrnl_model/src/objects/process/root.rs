@@ -105,8 +105,8 @@ pub(crate) fn replace(
     space: &AddressSpace,
     change: Box<dyn FnOnce(&AddressSpace) + Send>,
 ) -> bool {
-    let Some(part) =
-        ProcessAdapter::all_of(adapter).find(|part| core::ptr::eq(&raw const **part.address_space(), space))
+    let Some(gpu_process) = ProcessAdapter::all_of(adapter)
+        .find(|gpu_process| core::ptr::eq(&raw const **gpu_process.address_space(), space))
     else {
         // Of a process that is being made: it has no contexts.
         change(space);
@@ -114,9 +114,9 @@ pub(crate) fn replace(
     };
     let kernel = adapter.kernel();
     let deadline = kernel.now() + 2 * adapter.personality().tdr.delay;
-    let _alone = part.roots.gate.exclusive(kernel);
-    part.roots.rests.store(true, Ordering::Release);
-    let queues = part.hw_contexts();
+    let _alone = gpu_process.roots.gate.exclusive(kernel);
+    gpu_process.roots.rests.store(true, Ordering::Release);
+    let queues = gpu_process.hw_contexts();
     for context in &queues {
         if let Some(_held) = context.hold_now() {
             let _ = context.is_alive().then(|| context.keep_off(Keeper::Root));
@@ -125,12 +125,12 @@ pub(crate) fn replace(
     for context in &queues {
         context.changed.wait_for(kernel, Some(deadline), || is_off(context).then_some(()));
     }
-    for context in part.packet_contexts() {
+    for context in gpu_process.packet_contexts() {
         let off = || context.commands().is_idle().then_some(());
         context.commands().changed.wait_for(kernel, Some(deadline), off);
     }
     let asked = Arc::new((Lock::new(Rank::Object, Asked { change: Some(change), done: None }), Signal::new()));
-    let (work, its) = (asked.clone(), part.clone());
+    let (work, its) = (asked.clone(), gpu_process.clone());
     // On the thread that hands packets over: none is handed over meanwhile.
     let replace = move |adapter: &Arc<Miniport>| {
         let Some(change) = work.0.lock().change.take() else { return };
@@ -145,7 +145,7 @@ pub(crate) fn replace(
         let is_late = asked.0.lock().change.take().is_some();
         if is_late { Some(false) } else { wait(None) }
     });
-    part.roots.rests.store(false, Ordering::Release);
+    gpu_process.roots.rests.store(false, Ordering::Release);
     for context in &queues {
         if let Some(_held) = context.hold_now() {
             let _ = context.is_alive().then(|| context.let_on_early(Keeper::Root));

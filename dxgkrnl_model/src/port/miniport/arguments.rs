@@ -134,11 +134,11 @@ pub(crate) trait Record: Plain {
 }
 
 macro_rules! records {
-    ($($record:ident { $($member:ident $(.$part:tt)?),* })*) => {
+    ($($record:ident { $($member:ident $(.$field:tt)?),* })*) => {
         $(impl Record for $record {
             fn kept(&self) -> Arguments {
                 const { assert!([$(stringify!($member)),*].len() <= OF_RECORD, "there is room for the members") };
-                Arguments::of(&[$((stringify!($member), Word::word(self.$member$(.$part)?))),*])
+                Arguments::of(&[$((stringify!($member), Word::word(self.$member$(.$field)?))),*])
             }
         })*
     };

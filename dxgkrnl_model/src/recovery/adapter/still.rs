@@ -14,7 +14,7 @@ type Value = (u64, u64);
 /// Values of native fences that no other adapter knows.
 pub(super) fn values(adapter: &Miniport) -> Vec<Value> {
     let fences = FenceOnAdapter::all_of(adapter);
-    let known = fences.iter().filter_map(|on| Some((on.handle(), on.fence()?)));
+    let known = fences.iter().filter_map(|driver_fence| Some((driver_fence.handle(), driver_fence.fence()?)));
     // Another adapter may signal what it knows as well.
     let own = known.filter(|(_, fence)| !fence.is_always_signaled() && !fence.is_cross_adapter());
     own.map(|(handle, fence)| (handle, fence.value())).collect()

@@ -69,7 +69,7 @@ fn work_off_one(adapter: &Arc<Miniport>, node: usize, notice: Notice) {
             }
         }
         Notice::Native { signaled, legacy } => {
-            let fences: Vec<_> = signaled.fences().iter().filter_map(|on| on.fence()).collect();
+            let fences: Vec<_> = signaled.fences().iter().filter_map(|driver_fence| driver_fence.fence()).collect();
             NativeFence::signaled_on(kernel, adapter, &fences);
             if legacy {
                 scan::signaled(adapter);

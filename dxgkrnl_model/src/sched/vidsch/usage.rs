@@ -19,12 +19,12 @@ impl PacketUse {
     pub(crate) fn ended(&mut self, now: u64, packets: &[Packet]) {
         let Some(first) = packets.first() else { return };
         let time = now.saturating_sub(self.free.max(first.since));
-        let (part, rest) = (time / packets.len() as u64, time % packets.len() as u64);
+        let (share, rest) = (time / packets.len() as u64, time % packets.len() as u64);
         for (index, packet) in packets.iter().enumerate() {
             let process = packet.context.device().process().number();
             let switches = u32::from(self.last != Some(process));
             self.last = Some(process);
-            self.node.add(process, part + if index == 0 { rest } else { 0 }, switches);
+            self.node.add(process, share + if index == 0 { rest } else { 0 }, switches);
         }
         self.free = now;
     }

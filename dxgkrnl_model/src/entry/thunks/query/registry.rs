@@ -16,7 +16,7 @@ fn registry_strings(adapter: &Miniport, name: &str) -> Vec<String> {
     let value = adapter.kernel().registry().get(&adapter.object.key(), name);
     let Some(value) = value else { return Vec::new() };
     let units: Vec<_> = value.data.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]])).collect();
-    units.split(|unit| *unit == 0).filter(|part| !part.is_empty()).map(String::from_utf16_lossy).collect()
+    units.split(|unit| *unit == 0).filter(|string| !string.is_empty()).map(String::from_utf16_lossy).collect()
 }
 
 /// 260 characters of a string.
@@ -149,9 +149,9 @@ pub(super) fn description(adapter: &Miniport, address: usize, size: usize) -> Ou
 /// `STATUS_OBJECT_NAME_NOT_FOUND` where no version was installed.
 pub(super) fn package_version(adapter: &Miniport) -> Result<u64, NTSTATUS> {
     let text = registry_strings(adapter, "DriverVersion").into_iter().next().unwrap_or_default();
-    let parts: Option<Vec<u16>> = text.split('.').map(|part| part.parse().ok()).collect();
-    let parts = parts.filter(|parts| parts.len() == 4).ok_or(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND)?;
-    Ok(parts.into_iter().fold(0, |version, part| version << 16 | u64::from(part)))
+    let numbers: Option<Vec<u16>> = text.split('.').map(|number| number.parse().ok()).collect();
+    let numbers = numbers.filter(|numbers| numbers.len() == 4).ok_or(ntstatus::STATUS_OBJECT_NAME_NOT_FOUND)?;
+    Ok(numbers.into_iter().fold(0, |version, number| version << 16 | u64::from(number)))
 }
 
 /// The path of one of the device's keys.

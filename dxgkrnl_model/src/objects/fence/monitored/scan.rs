@@ -32,12 +32,12 @@ pub(crate) fn signaled(adapter: &Miniport) {
 /// A buffer of a process is done.
 ///
 /// IRQL: at most DISPATCH_LEVEL.
-pub(crate) fn completed(adapter: &Miniport, process: &ProcessAdapter) {
+pub(crate) fn completed(adapter: &Miniport, gpu_process: &ProcessAdapter) {
     let mut fences: Vec<Arc<FenceState>> = Vec::new();
-    if process.is_system() {
+    if gpu_process.is_system() {
         fences.extend(FenceState::all_of(adapter).into_iter().filter(|fence| fence.is_paging()));
     } else {
-        for device in process.devices() {
+        for device in gpu_process.devices() {
             let open = device.monitored_fences().into_iter().filter(|open| open.may_be_signaled_by_gpu());
             fences.extend(open.map(|open| open.state().clone()));
         }

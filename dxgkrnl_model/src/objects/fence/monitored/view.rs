@@ -51,14 +51,14 @@ impl View {
     /// # Errors
     /// STATUS_NO_MEMORY, or what paging ended with.
     pub(crate) fn create(
-        part: &Arc<ProcessAdapter>,
+        gpu_process: &Arc<ProcessAdapter>,
         content: Content,
         user: Option<ObjectPage>,
         wanted: &Wanted,
         native_fence: bool,
     ) -> Result<Self, NTSTATUS> {
         let user = user.map(|page| ForUser { page, cache: CacheType::Cached, rights: Rights::Read });
-        Self::show(part, user, Some(ForGpu { content, wanted, native_fence }))
+        Self::show(gpu_process, user, Some(ForGpu { content, wanted, native_fence }))
     }
 
     /// Shows a page to the GPU where `gpu` says so, and to user mode where `user` does. Where the personality maps
@@ -69,22 +69,22 @@ impl View {
     /// # Errors
     /// STATUS_NO_MEMORY, or what paging ended with.
     pub(crate) fn show(
-        part: &Arc<ProcessAdapter>,
+        gpu_process: &Arc<ProcessAdapter>,
         user: Option<ForUser>,
         gpu: Option<ForGpu<'_>>,
     ) -> Result<Self, NTSTATUS> {
         let mut view = Self::default();
         if let Some(gpu) = gpu {
-            view.show_to_gpu(part, gpu).inspect_err(|_| view.remove(part))?;
+            view.show_to_gpu(gpu_process, gpu).inspect_err(|_| view.remove(gpu_process))?;
         }
-        if let Some((user, process)) = user.zip(part.process()) {
+        if let Some((user, process)) = user.zip(gpu_process.process()) {
             let (object, first) = user.page;
             let cache = cache_of(&object, user.cache);
             let mapping = UserMapping { object, first, pages: 1, rights: user.rights, cache };
-            match part.adapter().kernel().map_user(process.nt(), &mapping, None) {
+            match gpu_process.adapter().kernel().map_user(process.nt(), &mapping, None) {
                 Ok(address) => view.user = address,
                 Err(_) => {
-                    view.remove(part);
+                    view.remove(gpu_process);
                     return Err(ntstatus::STATUS_NO_MEMORY);
                 }
             }
@@ -92,14 +92,14 @@ impl View {
         Ok(view)
     }
 
-    fn show_to_gpu(&mut self, part: &Arc<ProcessAdapter>, gpu: ForGpu<'_>) -> Result<(), NTSTATUS> {
-        let adapter = part.adapter();
+    fn show_to_gpu(&mut self, gpu_process: &Arc<ProcessAdapter>, gpu: ForGpu<'_>) -> Result<(), NTSTATUS> {
+        let adapter = gpu_process.adapter();
         let manager = VidMm::of(adapter).manager().ok_or(ntstatus::STATUS_DEVICE_REMOVED)?;
-        let address = part.address_space().insert(gpu.wanted, Use::System).ok_or(ntstatus::STATUS_NO_MEMORY)?;
+        let address = gpu_process.address_space().insert(gpu.wanted, Use::System).ok_or(ntstatus::STATUS_NO_MEMORY)?;
         self.gpu = address;
         let content = gpu.content;
         let purpose = Purpose { native_fence: gpu.native_fence, ..Purpose::default() };
-        let this = part.clone();
+        let this = gpu_process.clone();
         if adapter.personality().user_mode.fences_mapped_late {
             manager.post(
                 adapter,
@@ -122,16 +122,16 @@ impl View {
     /// Takes both away.
     ///
     /// IRQL: PASSIVE_LEVEL.
-    pub(crate) fn remove(&self, part: &Arc<ProcessAdapter>) {
+    pub(crate) fn remove(&self, gpu_process: &Arc<ProcessAdapter>) {
         if self.user != 0 {
-            part.take_from_user(self.user);
+            gpu_process.take_from_user(self.user);
         }
         if self.gpu == 0 {
             return;
         }
-        let (this, gpu) = (part.clone(), self.gpu);
-        let Some(manager) = VidMm::of(part.adapter()).manager() else { return };
-        manager.run_on_worker(part.adapter(), move |adapter, manager| {
+        let (this, gpu) = (gpu_process.clone(), self.gpu);
+        let Some(manager) = VidMm::of(gpu_process.adapter()).manager() else { return };
+        manager.run_on_worker(gpu_process.adapter(), move |adapter, manager| {
             let _ = this.set_entries(adapter, manager, gpu, 1, &Content::None, Purpose::default());
             this.address_space().with_ranges(|ranges| ranges.remove(gpu, 0));
         });

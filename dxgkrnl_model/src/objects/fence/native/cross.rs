@@ -1,4 +1,5 @@
-//! What only cross-adapter fences do: parts on further adapters, and the twin on adapters without native fences.
+//! What only cross-adapter fences do: a [`FenceOnAdapter`] on each further adapter, and the twin on adapters without
+//! native fences.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,10 +13,13 @@ use crate::objects::fence::monitored::FenceState;
 use crate::port::miniport::Miniport;
 
 impl NativeFence {
-    /// A part on an adapter whose driver does not know the fence.
+    /// Makes the [`FenceOnAdapter`] on an adapter whose driver does not know the fence.
     ///
     /// Chosen: its private data are zeros; those of the opening go to `DxgkDdiOpenNativeFence`.
-    pub(super) fn make_part(self: &Arc<Self>, adapter: &Arc<Miniport>) -> Result<Arc<FenceOnAdapter>, NTSTATUS> {
+    pub(super) fn make_driver_fence(
+        self: &Arc<Self>,
+        adapter: &Arc<Miniport>,
+    ) -> Result<Arc<FenceOnAdapter>, NTSTATUS> {
         // A cross-adapter fence is shared, and so in system memory.
         let page = self.slot.current_page().ok_or(ntstatus::STATUS_NOT_SUPPORTED)?;
         let slot = Slot::beside(adapter, page)?;
@@ -24,7 +28,7 @@ impl NativeFence {
         }
         let mut request = Request::of_the_os();
         let made = FenceOnAdapter::create(adapter, self, &slot, &mut request).inspect_err(|_| slot.release(adapter))?;
-        self.adapters.lock().push(made.clone());
+        self.driver_fences.lock().push(made.clone());
         Ok(made)
     }
 
@@ -109,20 +113,20 @@ impl NativeFence {
     ) -> Result<(Arc<Self>, Arc<FenceOnAdapter>), NTSTATUS> {
         let _making = twin.making.exclusive(adapter.kernel());
         if let Some(known) = twin.native(adapter.kernel()) {
-            match known.part_on(adapter) {
+            match known.driver_fence_on(adapter) {
                 // It ended meanwhile: another one follows.
                 Err(ntstatus::STATUS_INVALID_HANDLE) => (),
-                part => return part.map(|part| (known, part)),
+                driver_fence => return driver_fence.map(|driver_fence| (known, driver_fence)),
             }
         }
         let slot = Slot::beside(adapter, twin.page())?;
         let mut request = Request::of_the_os();
         let fence = Self::new(slot, &request);
-        let part = FenceOnAdapter::create(adapter, &fence, &fence.slot, &mut request);
-        let part = part.inspect_err(|_| fence.slot.release(adapter))?;
-        fence.adapters.lock().push(part.clone());
+        let driver_fence = FenceOnAdapter::create(adapter, &fence, &fence.slot, &mut request);
+        let driver_fence = driver_fence.inspect_err(|_| fence.slot.release(adapter))?;
+        fence.driver_fences.lock().push(driver_fence.clone());
         *fence.twin.lock() = Arc::downgrade(twin);
-        Ok((fence, part))
+        Ok((fence, driver_fence))
     }
 
     /// Whether this monitored fence has its value.

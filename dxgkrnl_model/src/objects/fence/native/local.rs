@@ -17,7 +17,7 @@ use crate::port::handle::{DriverHandle, KernelHandle, KernelObject};
 pub(crate) struct LocalFence {
     device: Arc<Device>,
     fence: Arc<NativeFence>,
-    on: Arc<FenceOnAdapter>,
+    driver_fence: Arc<FenceOnAdapter>,
     handle: KernelHandle<LocalFence>,
     driver: DriverHandle,
     addresses: Addresses,
@@ -48,32 +48,32 @@ impl LocalFence {
         request: &mut Request,
         opened: bool,
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let part = device.process();
-        let slot = part.fences.allocate(part, request.pages())?;
+        let gpu_process = device.process();
+        let slot = gpu_process.fences.allocate(gpu_process, request.pages())?;
         // In memory that the CPU does not see, user mode has the GPU store it: see D3DKMDT_FENCESTORAGESURFACEDATA,
         // Remarks.
         if let Some(current) = slot.current() {
             crate::port::raw::store(current, request.initial);
         }
         let fence = NativeFence::new(slot, request);
-        let on = FenceOnAdapter::create(device.adapter(), &fence, &fence.slot, request);
-        let on = on.inspect_err(|_| fence.slot.release(device.adapter()))?;
-        fence.adapters.lock().push(on.clone());
-        Self::open_part(device, &fence, on, &mut request.private, FULL_ACCESS, opened)
+        let driver_fence = FenceOnAdapter::create(device.adapter(), &fence, &fence.slot, request);
+        let driver_fence = driver_fence.inspect_err(|_| fence.slot.release(device.adapter()))?;
+        fence.driver_fences.lock().push(driver_fence.clone());
+        Self::open_driver_fence(device, &fence, driver_fence, &mut request.private, FULL_ACCESS, opened)
     }
 
     /// Opens a fence in a device, as an NT handle allows.
     ///
     /// # Errors
-    /// What the driver returned; STATUS_NO_MEMORY; as [`NativeFence::part_on`].
+    /// What the driver returned; STATUS_NO_MEMORY; as [`NativeFence::driver_fence_on`].
     pub(crate) fn open(
         device: &Arc<Device>,
         fence: &Arc<NativeFence>,
         private: &mut [u8; PRIVATE_SIZE],
         access: u32,
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let on = fence.part_on(device.adapter())?;
-        Self::open_part(device, fence, on, private, access, true)
+        let driver_fence = fence.driver_fence_on(device.adapter())?;
+        Self::open_driver_fence(device, fence, driver_fence, private, access, true)
     }
 
     /// Opens a monitored fence of another adapter as a native one.
@@ -86,30 +86,30 @@ impl LocalFence {
         private: &mut [u8; PRIVATE_SIZE],
         access: u32,
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let (fence, on) = NativeFence::over(device.adapter(), state)?;
-        Self::open_part(device, &fence, on, private, access, true)
+        let (fence, driver_fence) = NativeFence::over(device.adapter(), state)?;
+        Self::open_driver_fence(device, &fence, driver_fence, private, access, true)
     }
 
-    /// Opens a part that has been counted. `tell`: the driver is told by `DxgkDdiOpenNativeFence`.
-    fn open_part(
+    /// Opens a [`FenceOnAdapter`] whose `opens` counts this open already. `tell`: `DxgkDdiOpenNativeFence` is called.
+    fn open_driver_fence(
         device: &Arc<Device>,
         fence: &Arc<NativeFence>,
-        on: Arc<FenceOnAdapter>,
+        driver_fence: Arc<FenceOnAdapter>,
         private: &mut [u8; PRIVATE_SIZE],
         access: u32,
         tell: bool,
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let local = Self::open_counted(device, fence, &on, access).and_then(|local| {
+        let local = Self::open_counted(device, fence, &driver_fence, access).and_then(|local| {
             if tell {
                 local
                     .open_in_driver(private)
-                    .inspect_err(|_| device.process().fences.hide(device.process(), &on.slot))?;
+                    .inspect_err(|_| device.process().fences.hide(device.process(), &driver_fence.slot))?;
             }
             device.add_fence(&local);
             Ok(local)
         });
         if local.is_err() {
-            fence.close(&on);
+            fence.close(&driver_fence);
         }
         local
     }
@@ -117,15 +117,15 @@ impl LocalFence {
     fn open_counted(
         device: &Arc<Device>,
         fence: &Arc<NativeFence>,
-        on: &Arc<FenceOnAdapter>,
+        driver_fence: &Arc<FenceOnAdapter>,
         access: u32,
     ) -> Result<Arc<Self>, NTSTATUS> {
-        let part = device.process();
-        let addresses = part.fences.show(part, &on.slot)?;
+        let gpu_process = device.process();
+        let addresses = gpu_process.fences.show(gpu_process, &driver_fence.slot)?;
         let local = Arc::new(Self {
             device: device.clone(),
             fence: fence.clone(),
-            on: on.clone(),
+            driver_fence: driver_fence.clone(),
             handle: KernelHandle::reserve(),
             driver: DriverHandle::none(),
             addresses,
@@ -144,7 +144,7 @@ impl LocalFence {
     pub(crate) fn open_in_driver(&self, private: &mut [u8; PRIVATE_SIZE]) -> Result<(), NTSTATUS> {
         let adapter = self.device.adapter();
         let mut arguments = DXGKARG_OPENNATIVEFENCE::zeroed();
-        arguments.hGlobalNativeFence = crate::port::handle::of_driver(self.on.driver_handle());
+        arguments.hGlobalNativeFence = crate::port::handle::of_driver(self.driver_fence.driver_handle());
         arguments.hLocalNativeFence = self.handle.raw();
         arguments.hDevice = crate::port::handle::of_driver(self.device.driver_handle());
         arguments.CurrentValueGpuVa = self.addresses.current;
@@ -179,9 +179,9 @@ impl LocalFence {
         &self.fence
     }
 
-    /// The part of the device's adapter.
-    pub(crate) fn on(&self) -> &Arc<FenceOnAdapter> {
-        &self.on
+    /// The fence as the driver of the device's adapter knows it.
+    pub(crate) fn driver_fence(&self) -> &Arc<FenceOnAdapter> {
+        &self.driver_fence
     }
 
     /// What the NT handle that it was opened by allows.
@@ -221,8 +221,8 @@ impl LocalFence {
             let status = ddi::status(call_ddi!(adapter, DxgkDdiCloseNativeFence(context, pointer)));
             judge_destroy(adapter, "DxgkDdiCloseNativeFence", status);
         }
-        self.fence.close(&self.on);
-        self.device.process().fences.hide(self.device.process(), &self.on.slot);
+        self.fence.close(&self.driver_fence);
+        self.device.process().fences.hide(self.device.process(), &self.driver_fence.slot);
     }
 }
 
@@ -230,13 +230,13 @@ impl LocalFence {
 #[derive(Debug)]
 pub(crate) struct KeptFence {
     fence: Arc<NativeFence>,
-    on: Arc<FenceOnAdapter>,
+    driver_fence: Arc<FenceOnAdapter>,
 }
 
 impl KeptFence {
     /// Holds what a device has open. `None`: it is being destroyed.
     pub(crate) fn new(local: &LocalFence) -> Option<Self> {
-        local.on.open().then(|| Self { fence: local.fence.clone(), on: local.on.clone() })
+        local.driver_fence.open().then(|| Self { fence: local.fence.clone(), driver_fence: local.driver_fence.clone() })
     }
 
     pub(crate) fn fence(&self) -> &Arc<NativeFence> {
@@ -246,8 +246,8 @@ impl KeptFence {
 
 impl Drop for KeptFence {
     fn drop(&mut self) {
-        let _inside = self.on.adapter.kernel().enter();
-        self.fence.close(&self.on);
+        let _inside = self.driver_fence.adapter.kernel().enter();
+        self.fence.close(&self.driver_fence);
     }
 }
 

@@ -89,7 +89,7 @@ impl FenceOnAdapter {
     pub(crate) fn forsake(self: &Arc<Self>) {
         *self.opens.lock() = None;
         if let Some(fence) = self.fence() {
-            fence.drop_part(self);
+            fence.drop_driver_fence(self);
         }
     }
 
@@ -118,7 +118,7 @@ impl FenceOnAdapter {
         request.private = arguments.pPrivateDriverData;
         let made = arguments.hGlobalNativeFence;
         judge_handle(adapter, "DxgkDdiCreateNativeFence", made.expose_provenance(), &handle);
-        let on = Arc::new(Self {
+        let driver_fence = Arc::new(Self {
             fence: Arc::downgrade(fence),
             adapter: adapter.clone(),
             slot: slot.clone(),
@@ -130,9 +130,9 @@ impl FenceOnAdapter {
             updates: AtomicU32::new(0),
             quiet: Signal::new(),
         });
-        on.handle.bind(&on);
-        on.enter();
-        Ok(on)
+        driver_fence.handle.bind(&driver_fence);
+        driver_fence.enter();
+        Ok(driver_fence)
     }
 
     /// Whether the driver may be told new values: it has the fence, and is not about to lose it.
