@@ -179,7 +179,8 @@ impl Machine {
     }
 
     /// Whether the driver's own `__except` takes the exception on Windows: below DISPATCH_LEVEL, in a `__try` of the
-    /// function that the instruction `at` is in, and for page faults at addresses that are no kernel memory. Those of kernel memory stop Windows whoever would handle them.
+    /// function that the instruction `at` is in, and for page faults at addresses that are no kernel memory. Those of
+    /// kernel memory stop Windows whoever would handle them.
     ///
     /// Source: bug checks 0x50 PAGE_FAULT_IN_NONPAGED_AREA, 0xD1 DRIVER_IRQL_NOT_LESS_OR_EQUAL ("cannot be protected by
     /// try-except").

@@ -115,8 +115,8 @@ const LACKING: [(&str, &str); 2] = [
 ];
 
 /// The verdict, and why it is none or what it leaves out, a sentence each. `broken`: the names of the rules that were
-/// broken, in the order in which they were: what follows one that says what the model lacks may follow from that, and is
-/// not counted. `refused`: the start was refused as Windows refuses it. `lacks`: why something was not reached,
+/// broken, in the order in which they were: what follows one that says what the model lacks may follow from that, and
+/// is not counted. `refused`: the start was refused as Windows refuses it. `lacks`: why something was not reached,
 /// where more is known than that.
 pub(super) fn judge(
     broken: &[&str],

@@ -89,6 +89,11 @@ const EXCEPTIONS: &[Exception] = &[
             "RP-19", "WN-17",
         ],
     ),
+    (
+        "performance-polled",
+        "they count calls of the driver, or look at how much processor time its threads leave",
+        &["DB-61", "DD-21"],
+    ),
     ("kernel-queue-logs", "it plays both ways itself", &["LB-15"]),
     (
         "local-in-64k",

@@ -433,8 +433,8 @@ impl ProcessInner {
     }
 }
 
-/// Keeps the adapters of `gpu_processes` awake until the guards are dropped: what is waited for runs, and what is destroyed
-/// is destroyed with power.
+/// Keeps the adapters of `gpu_processes` awake until the guards are dropped: what is waited for runs, and what is
+/// destroyed is destroyed with power.
 ///
 /// IRQL: PASSIVE_LEVEL.
 fn keep_awake(gpu_processes: &[Arc<ProcessAdapter>]) -> Vec<Admission<'_>> {

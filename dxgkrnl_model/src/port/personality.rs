@@ -351,8 +351,8 @@ pub struct Personality {
     /// DxgkDdiQueryChildRelations is called although DxgkDdiStartDevice has said that there are no children. Starts of
     /// render-only drivers were seen without the call; no page says so.
     pub asks_the_childless: bool,
-    /// No Windows does that: a start that Windows refuses goes on where the model can, so that a check finds what there is
-    /// behind the refusal ([`Adapter::passed_refusal`](crate::adapter::Adapter::passed_refusal)).
+    /// No Windows does that: a start that Windows refuses goes on where the model can, so that a check finds what there
+    /// is behind the refusal ([`Adapter::passed_refusal`](crate::adapter::Adapter::passed_refusal)).
     pub past_refusals: bool,
     /// How often the driver is asked for NODEPERFDATA of each node and for ADAPTERPERFDATA, from its start to its stop;
     /// `None`: when a monitor wants to know. About once a second was seen.

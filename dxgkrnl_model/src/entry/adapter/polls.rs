@@ -1,9 +1,9 @@
 //! The OS asks a started driver again and again what it measures, whatever else the driver does: while engines hang and
 //! are reset, while processes end, and until the adapter stops.
 //!
-//! Source: not documented; an author of a driver saw NODEPERFDATA and ADAPTERPERFDATA asked about once a second for each
-//! node, for as long as the adapter was up. A device that has no power is not asked: whether Windows asks it is not
-//! known.
+//! Source: not documented; an author of a driver saw NODEPERFDATA and ADAPTERPERFDATA asked about once a second for
+//! each node, for as long as the adapter was up. A device that has no power is not asked: whether Windows asks it is
+//! not known.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
