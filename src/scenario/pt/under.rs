@@ -33,8 +33,8 @@ fn goes(scene: &Scene, surprise: bool) {
     }
 }
 
-/// Far more than a refusal takes, also on a host that has much else to do; less than the 20 s at which a client gives up
-/// a wait that hangs.
+/// Far more than a refusal takes, also on a host that has much else to do; less than the 20 s at which a client gives
+/// up a wait that hangs.
 const SOON: Duration = Duration::from_secs(15);
 
 fn removed(stage: &Stage) -> Played {
