@@ -1,7 +1,7 @@
 //! VidMm: memory of one adapter. Segments, page tables, address spaces, allocations and their residency.
 //!
 //! Everything that needs the paging node is a job of one worker thread per adapter. A job that is posted later is done
-//! later; so a paging queue's fence, signalled by a job behind its operations, says that they are done.
+//! later; so a paging queue's fence, signaled by a job behind its operations, says that they are done.
 
 pub(crate) mod allocation;
 pub(crate) mod backing;

@@ -1,7 +1,7 @@
 //! Devices: what a process makes everything else on, and what is lost as a whole when its work goes wrong.
 //!
 //! Chosen: a device in an error state accepts nothing but destruction and questions; thunks answer
-//! STATUS_DEVICE_REMOVED. Its native fences are signalled for ever ("AlwaysSignaled"), so that no thread or queue waits
+//! STATUS_DEVICE_REMOVED. Its native fences are signaled for ever ("AlwaysSignaled"), so that no thread or queue waits
 //! for what will not come; monitored fences that it made get the largest value, but for those with
 //! NoSignalMaxValueOnTdr, and waits of its own threads on them end with that status. What its lists have left, signals
 //! among it, is not carried out.
@@ -47,7 +47,7 @@ pub(crate) struct Device {
     contexts: Lock<Vec<Arc<Context>>>,
     hw_contexts: Lock<Vec<Weak<HwContext>>>,
     fences: Lock<Vec<Weak<LocalFence>>>,
-    /// Monitored fences that are signalled to the largest value when it is lost.
+    /// Monitored fences that are signaled to the largest value when it is lost.
     monitored: Lock<Vec<Weak<MonitoredFence>>>,
     /// Allocations that it has open.
     opened: Lock<Vec<Weak<OpenAllocation>>>,
@@ -311,7 +311,7 @@ impl Device {
     }
 
     /// Puts the device into an error state: its queues are taken off the hardware, its doorbells disconnected, its
-    /// fences signalled for ever. The first reason stands.
+    /// fences signaled for ever. The first reason stands.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn fail(self: &Arc<Self>, state: DeviceState) {

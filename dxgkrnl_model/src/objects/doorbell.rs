@@ -381,8 +381,8 @@ impl Doorbell {
         crate::port::raw::store(self.status_slot.kernel, status.0 as u64);
     }
 
-    /// Rotates to the dummy page, and stores a status behind that. ABORT stays. Returns `false`, and does nothing, when
-    /// the doorbell is destroyed.
+    /// Rotates the doorbell to its dummy page, then stores `status`, unless the status is ABORT already. Returns
+    /// `false`, and does nothing, when the doorbell is destroyed.
     fn rotate_away(&self, status: D3DDDI_DOORBELLSTATUS) -> bool {
         let rotation = self.rotation();
         {
@@ -407,22 +407,22 @@ impl Doorbell {
         }
         drop(rotation);
         if !is_away && let Some(process) = self.queue.context().device().process().process() {
-            // It keeps a page that is to be another's.
+            // The process could not be remapped, and would keep a page that is to be another doorbell's.
             process.nt().end_separate();
         }
         true
     }
 
-    /// Disconnects it, as the OS does: the driver first, then the rotation. A disconnected one is not the driver's
-    /// business.
+    /// Disconnects the doorbell as the OS does: calls `DxgkDdiDisconnectDoorbell`, then rotates the doorbell to its
+    /// dummy page and stores `status`. The driver is not called for a doorbell that is disconnected already.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn disconnect(&self, status: D3DDDI_DOORBELLSTATUS) {
         self.disconnect_if(status, |before| matches!(before, CONNECTED | CONNECTED_NOTIFY));
     }
 
-    /// [`disconnect`](Self::disconnect), where `wanted` says whether the driver is called for a doorbell with that
-    /// status.
+    /// As [`disconnect`](Self::disconnect), but the driver is called if `wanted` returns `true` for the doorbell's
+    /// status before.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn disconnect_if(
@@ -441,7 +441,7 @@ impl Doorbell {
         self.rotate_away(status);
     }
 
-    /// Disconnects it, since the device is about to lose its power.
+    /// Disconnects the doorbell, since the device is about to lose its power.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn disconnect_for_d3(&self) {

@@ -95,7 +95,7 @@ impl AnyFence {
         }
     }
 
-    /// Who waits has changed: the monitored value follows, and the current one is looked at again.
+    /// Call after waiters were added or removed: the monitored value follows, and the current value is looked at again.
     fn waiters_changed(&self, kernel: &Machine) {
         match self {
             Self::Native(fence) => fence.waiters_changed(kernel),
@@ -125,17 +125,17 @@ pub(crate) struct Wait {
     left: AtomicU32,
     over: AtomicBool,
     target: Target,
-    /// The fences in whose lists it is, or was.
+    /// The fences in whose lists of waiters this wait is, or was.
     fences: Lock<Vec<Weak<dyn Waited>>>,
 }
 
 impl Wait {
-    /// Whether it is over.
+    /// Returns whether the wait is over.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
 
-    /// One fence has reached its value.
+    /// Counts one fence that has reached its value; with the last one the wait ends.
     fn reached(&self, kernel: &Machine) {
         let left = self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, |left| left.checked_sub(1));
         if left == Ok(1) {
@@ -143,7 +143,7 @@ impl Wait {
         }
     }
 
-    /// Ends it, reached or not. The fences that it did not wait for to the end have a waiter less.
+    /// Ends the wait, whether its values are reached or not, and removes it from the fences that it still waits for.
     pub(crate) fn end(&self, kernel: &Machine) {
         if self.over.swap(true, Ordering::AcqRel) {
             return;
@@ -152,7 +152,7 @@ impl Wait {
         self.leave(kernel);
     }
 
-    /// Ends it because nobody is interested any more: whoever made it is going away. No event is set.
+    /// Ends the wait because its device is being destroyed. A waiting thread is woken; no event is set.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn abandon(&self, kernel: &Machine) {
@@ -165,7 +165,7 @@ impl Wait {
         self.leave(kernel);
     }
 
-    /// Takes it off the lists of its fences.
+    /// Removes the wait from the lists of all its fences.
     fn leave(&self, kernel: &Machine) {
         let fences = std::mem::take(&mut *self.fences.lock());
         for fence in fences.iter().filter_map(Weak::upgrade) {
@@ -298,7 +298,7 @@ impl Waiters {
         }
     }
 
-    /// Removes the waiters of one wait.
+    /// Releases the waiters of one wait, as if their values were reached.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn release_wait(&self, kernel: &Machine, wait: &Arc<Wait>) {

@@ -398,7 +398,7 @@ impl HwQueue {
         }
         if done != 0 {
             self.adapter().rules().check(&HW_STALL, true, String::new);
-            // Its buffers may have signalled more than the progress fence.
+            // Its buffers may have signaled more than the progress fence.
             monitored::scan::completed(self.adapter(), self.context.device().process());
         }
     }

@@ -41,12 +41,12 @@ pub struct Counts {
     pub log_overruns: u64,
     /// Queues whose logs were flushed by `DxgkDdiUpdateNativeFenceLogs`.
     pub logs_flushed: u64,
-    /// How often every native fence of an adapter was looked at, because nothing said which was signalled.
+    /// How often every native fence of an adapter was looked at, because nothing said which was signaled.
     pub fence_scans: u64,
-    /// How often every native fence of a process was looked at, because a log did not say which was signalled: it was
+    /// How often every native fence of a process was looked at, because a log did not say which was signaled: it was
     /// overrun, or was being replaced.
     pub log_scans: u64,
-    /// How often every monitored fence of an adapter was looked at, because an interrupt said that one was signalled.
+    /// How often every monitored fence of an adapter was looked at, because an interrupt said that one was signaled.
     pub monitored_scans: u64,
     /// How often the monitored fences of a process were looked at, because a buffer of it was done.
     pub completion_scans: u64,

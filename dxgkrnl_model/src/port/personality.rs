@@ -452,7 +452,7 @@ pub struct Personality {
     pub start_transcript: Option<String>,
     /// Test signing is on: kernel-mode testing may be enabled.
     pub test_signing: bool,
-    /// The fences of device paging queues are signalled by the paging engine (`DXGK_OPERATION_SIGNAL_MONITORED_FENCE`
+    /// The fences of device paging queues are signaled by the paging engine (`DXGK_OPERATION_SIGNAL_MONITORED_FENCE`
     /// behind the operations), as opposed to by the CPU. The documents leave it open.
     pub paging_engine_signals: bool,
     /// The platform keeps what devices write coherent with the processors' caches: monitored fences are mapped

@@ -50,7 +50,7 @@ fn waited(adapter: &Miniport) -> Vec<Waited> {
     FenceOnAdapter::all_of(adapter).iter().filter_map(waits).collect()
 }
 
-/// Judges that no fence is overdue for `delay`: such a fence was signalled without an interrupt. `at` is told when to
+/// Judges that no fence is overdue for `delay`: such a fence was signaled without an interrupt. `at` is told when to
 /// look again.
 pub(super) fn audit(adapter: &Arc<Miniport>, now: Ticks, delay: Ticks, at: &mut impl FnMut(Ticks)) {
     let waited = waited(adapter);

@@ -26,11 +26,11 @@ use gpu_wire::{GpuVa, NodeOrdinal};
 /// A process's fence, as streams name it.
 pub(crate) type FenceRef<H> = OpenFence<ParkedFence<H>>;
 
-/// Whose stream it is.
+/// The process and the hardware queue or packet that a command stream belongs to.
 pub(crate) struct Job<'a, H: Host> {
     /// The process.
     pub process: &'a Shared<Process<H>>,
-    /// What it may do.
+    /// What the stream's packets may do.
     pub privilege: Privilege,
     /// The hardware queue; `None` for a packet.
     pub queue: Option<&'a Shared<Queue<H>>>,
@@ -223,7 +223,9 @@ impl<H: Host> Processor<'_, '_, H> {
         self.monitored_signal(job, &packet::MonitoredSignal { address: fence.0, value })
     }
 
-    /// Performs a MONITORED_SIGNAL, on a GPU that is built this way or that: see [`crate::monitored`].
+    /// Performs a MONITORED_SIGNAL within the limits of the GPU's [`MonitoredFences`]: an engine that is `unable`
+    /// faults, a `narrow` GPU stores 32 bits, and a `basic` one raises no interrupt. [`crate::monitored`] has the
+    /// exceptions for progress fences.
     fn monitored_signal(&mut self, job: &Job<'_, H>, signal: &packet::MonitoredSignal) -> Result<Effect<H>, Fault> {
         let va = aligned(signal.address, 8)?;
         let is_progress = job.queue.is_some_and(|queue| queue.progress == va);

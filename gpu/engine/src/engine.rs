@@ -448,8 +448,8 @@ impl<H: Host> Core<H> {
         None
     }
 
-    /// Acknowledges the suspensions of contexts that do not run: of all, but for `running`. A context that hangs keeps
-    /// only itself from being suspended.
+    /// Acknowledges every pending suspension except that of `running`, so that a context that hangs delays no other
+    /// context's suspension. Stops early when the reports are full.
     fn take_off(&mut self, gpu: &Gpu<H>, node: &Node<H>, running: Option<&Shared<Context<H>>>) {
         while !self.reports.is_full(&gpu.mutation)
             && let Some(context) = node.next_suspending(running)

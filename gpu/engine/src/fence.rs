@@ -60,11 +60,11 @@ pub fn store_monitored<W: Word>(monitored: &W, value: u64, mutation: &Chosen) {
     W::fence(Ordering::SeqCst);
 }
 
-/// CPU: a new MonitoredValue. Without a shadow that is [`store_monitored`]; with one, the context management processor
-/// updates it after that, and the answer is whether the interrupt is due because a signal did not see the update.
+/// CPU: stores a new MonitoredValue as [`store_monitored`] does, then the context management processor updates the
+/// shadow, if there is one. Returns `true` when a signal did not see the update: the caller must report the fence.
 ///
-/// The update is over when this returns, as the contract of `DxgkDdiUpdateMonitoredValues` wants it; so it is carried
-/// out by the caller, at the device's interrupt level, and no thread is waited for.
+/// The update is over when this returns, as the contract of `DxgkDdiUpdateMonitoredValues` wants it. The caller carries
+/// out the processor's steps itself, at the device's interrupt level, and waits for no thread.
 pub fn update_monitored<M: Word, S: Word>(
     monitored: &M,
     shadow: Option<&Shadow<S>>,
@@ -127,7 +127,8 @@ impl<W: Word> Shadow<W> {
         self.active.load(Ordering::Acquire) == 0 || wants_interrupt(&self.monitored, value)
     }
 
-    /// Steps 1 to 3, after [`store_monitored`]: whether the interrupt is due, because a signal did not see this update.
+    /// Performs steps 1 to 3, after [`store_monitored`]. Returns `true` when a signal did not see this update, so that
+    /// the interrupt is due.
     fn update(&self, value: u64, mutation: &Chosen) -> bool {
         self.monitored.store(value, Ordering::Release);
         self.active.store(1, Ordering::Release);

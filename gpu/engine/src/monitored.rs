@@ -1,6 +1,6 @@
-//! Stage 5 for monitored fences: how a GPU that is built this way or that treats them.
+//! Stage 5 for monitored fences: a GPU's three limits on them, `basic`, `narrow` and `unable`.
 //!
-//! The progress fence of a hardware queue is an exception to two of the three: hardware scheduling rests on it. Where
+//! The progress fence of a hardware queue is an exception to two of them: hardware scheduling rests on it. Where
 //! engines have the basic implementation the OS learns of the end of a buffer by that fence's interrupt; and where an
 //! engine cannot write monitored fences by address, it writes this one all the same.
 //!

@@ -262,8 +262,8 @@ fn reported<P: Platform>(started: &Started<P>, node: u32, fence: u32) {
     }
 }
 
-/// A write is said to be one. The fence is known, and neither engine nor adapter needs a reset: the queue stopped by
-/// itself.
+/// The flags of a page fault: DXGK_PAGE_FAULT_WRITE for a write, and no other. The flag for an unknown fence is not
+/// set, since the fence is known; the reset flags are not set, since the queue stopped by itself.
 fn page_fault_flags(fault: Fault) -> DXGK_PAGE_FAULT_FLAGS {
     match fault.write {
         true => DXGK_PAGE_FAULT_FLAGS::DXGK_PAGE_FAULT_WRITE,
@@ -291,7 +291,7 @@ pub fn dpc<P: Platform>(irql: &Dispatch, adapter: &Adapter<P>) {
 
 /// What is done at the device's level, exclusive with the interrupt routine.
 enum Work {
-    /// Nothing: who began the routine before has left it.
+    /// Nothing is done: what counts is that every run of the routine that had begun has ended.
     Leave,
     /// A slot is killed.
     Retire(SlotId),
@@ -329,7 +329,7 @@ fn exclude<P: Platform>(_irql: &Passive, started: &Started<P>, work: Work) {
     }
 }
 
-/// Waits until who began the interrupt routine before has left it.
+/// Returns when every run of the interrupt routine that had begun has ended.
 pub fn leave<P: Platform>(irql: &Passive, started: &Started<P>) {
     exclude(irql, started, Work::Leave);
 }

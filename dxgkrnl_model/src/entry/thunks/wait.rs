@@ -207,14 +207,14 @@ thunks! {
             }
         }
         if !native.is_empty() {
-            let signalled = crate::objects::fence::update::set_current(
+            let signaled = crate::objects::fence::update::set_current(
                 device.adapter(),
                 &native.iter().map(|(fence, value)| (&**fence, *value)).collect::<Vec<_>>(),
             );
             for (fence, _) in &native {
                 fence.rescan(call.machine());
             }
-            signalled?;
+            signaled?;
         }
         DONE
     }

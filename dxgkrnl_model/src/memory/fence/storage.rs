@@ -18,7 +18,7 @@
 //! | `storage.rs` | [`FencePages`], [`Slot`] |
 //! | `place.rs` | a page in system or local memory |
 //!
-//! Who sees them says [`FenceStorage`](crate::objects::fence::shown::FenceStorage).
+//! Which processes see the pages is said by [`FenceStorage`](crate::objects::fence::shown::FenceStorage).
 //!
 //! Source: article native-gpu-fence-objects, native GPU fence storage, cross-adapter native fences; DDI pages
 //! DXGK_NATIVE_FENCE_CAPS, D3DKMDT_FENCESTORAGESURFACEDATA; D3DKMTCreateNativeFence, Remarks.
@@ -47,7 +47,7 @@ pub(crate) struct FencePages {
     pub(crate) current: ValuePage,
     pub(crate) monitored: ValuePage,
     kind: Pages,
-    /// Where the paging process sees them; 0 where it does not.
+    /// GPU addresses of the two pages in the paging process; 0 where it does not see them.
     system: (u64, u64),
     /// Bytes from one place to the next.
     stride: usize,
@@ -56,22 +56,22 @@ pub(crate) struct FencePages {
     retired: Lock<VecDeque<usize>>,
 }
 
-/// Whose pages they are.
+/// How many fences share a pair of pages, and of which kind the fences are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pages {
     pub(crate) sharing: Sharing,
-    /// Of intra-GPU fences: user mode's CPU sees neither.
+    /// The fences are intra-GPU fences: user mode's CPU sees neither page.
     pub(crate) intra_gpu: bool,
 }
 
-/// How many fences are in them.
+/// Which fences have their values in a pair of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sharing {
     /// All fences of a process that cannot be shared.
     Packed,
     /// One shared fence.
     Alone,
-    /// One cross-adapter fence: the current value is another's, too.
+    /// One cross-adapter fence: other adapters share the page of its current value.
     Common,
 }
 
@@ -135,19 +135,19 @@ impl FencePages {
         Ok(Arc::new(Self { current, monitored, kind, system, stride, free, retired }))
     }
 
-    /// Whose they are.
+    /// How many fences share the pages, and of which kind the fences are.
     pub(crate) fn kind(&self) -> Pages {
         self.kind
     }
 
-    /// Whether they occupy a segment, and no fence is in them.
+    /// Returns whether the pages occupy a segment although no fence is in them.
     pub(crate) fn is_spent(&self) -> bool {
         let local = self.current.segment() != 0 || self.monitored.segment() != 0;
         let fresh = self.free.lock().len();
         local && fresh + self.retired.lock().len() == nt_model::PAGE_SIZE / self.stride
     }
 
-    /// The pages that belong to nobody else and that the CPU sees.
+    /// Kernel addresses of those of the pages that this pair alone has and that the CPU sees.
     fn own(&self) -> impl Iterator<Item = usize> {
         let current = (self.kind.sharing != Sharing::Common).then_some(&self.current);
         current.into_iter().chain([&self.monitored]).filter_map(ValuePage::address)
@@ -170,7 +170,7 @@ impl FencePages {
         self.retired.lock().push_back(offset);
     }
 
-    /// Whether anybody wrote to the place of a destroyed fence; it is cleared.
+    /// Judges that nothing was written to the place of a destroyed fence, and clears the place.
     fn judge(&self, adapter: &Miniport, offset: usize) {
         for page in self.own() {
             let found = crate::port::raw::word(page + offset).swap(0, std::sync::atomic::Ordering::SeqCst);
@@ -180,7 +180,7 @@ impl FencePages {
         }
     }
 
-    /// Looks at every place that was given back.
+    /// Judges every place that was given back.
     pub(crate) fn judge_all(&self, adapter: &Miniport) {
         let retired: Vec<_> = self.retired.lock().iter().copied().collect();
         for offset in retired {
@@ -211,7 +211,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// A place whose current value is in `current`, which others have, too.
+    /// Makes a place whose current value is in `current`, a page that other adapters' places share.
     ///
     /// # Errors
     /// STATUS_NO_MEMORY, or what paging ended with.

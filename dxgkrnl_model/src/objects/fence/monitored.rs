@@ -1,8 +1,8 @@
 //! Monitored fences of WDDM 2.0: a value in a page that the CPU reads and the GPU writes.
 //!
 //! Chosen: each has a page of its own, read-only for the process's CPU and writable for its GPU address space. A signal
-//! from the CPU stores the value by the OS and tells no driver. One that was made for several adapters is opened as a
-//! native fence where those are ([`super::native`]); it has one value, and a signal is passed on.
+//! from the CPU stores the value by the OS and tells no driver. A cross-adapter monitored fence is opened as a native
+//! fence on adapters that have those ([`super::native`]): both have one value, and a signal of either reaches both.
 //!
 //! | file | holds |
 //! |---|---|
@@ -38,25 +38,25 @@ use value::Value;
 pub(crate) use view::View;
 use view::{ForGpu, ForUser};
 
-/// The value and who waits for it.
+/// A monitored fence's value and its waiters.
 #[derive(Debug)]
 pub(crate) struct FenceState {
     value: Value,
     waiters: Waiters,
-    /// Handles that name it.
+    /// How many handles name the fence.
     open: AtomicU32,
-    /// LUID of the adapter that it was made on; 0 for the twin of a native fence.
+    /// LUID of the adapter that the fence was made on; 0 for the twin of a native fence.
     home: u64,
     cross_adapter: bool,
-    /// No GPU has an address of it.
+    /// No GPU has an address of the value.
     hidden: bool,
-    /// It is the fence of a paging queue, and the paging engine has an address of it.
+    /// The fence is that of a paging queue, and the paging engine has an address of the value.
     paging: AtomicBool,
     /// Events are set before the OS stores the value that they wait for.
     event_first: bool,
-    /// The value that the native one was last told of.
+    /// The value that the native fence with the same value was last told of.
     told: AtomicU64,
-    /// Whoever makes the native one.
+    /// Held exclusively by the thread that makes the native fence with the same value.
     pub(super) making: Gate,
 }
 
@@ -77,7 +77,7 @@ impl FenceState {
         list.lock().iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Enters it among those of an adapter.
+    /// Adds the fence to those of an adapter.
     fn enter(self: &Arc<Self>, adapter: &Miniport) {
         let MonitoredFences(list) = adapter.extension();
         let mut list = list.lock();
@@ -104,7 +104,7 @@ impl FenceState {
         })
     }
 
-    /// A native fence as a monitored one.
+    /// Makes the monitored fence over the value of a native one, which is in `page`.
     pub(crate) fn over(page: &Arc<Page>) -> Arc<Self> {
         let value = Value::existing(page.clone());
         Arc::new(Self {
@@ -133,32 +133,32 @@ impl FenceState {
         driver_fences.filter_map(|driver_fence| driver_fence.fence()).find(|fence| fence.is_twin(self))
     }
 
-    /// Whether a device of `adapter` may open it: as a monitored fence where it was made, on others as what they have,
-    /// if it was made for several adapters.
+    /// Returns whether a device of `adapter` may open the fence: on the adapter where it was made always; on others if
+    /// it is a cross-adapter fence, as the kind of fence that they have.
     ///
-    /// Chosen: not where GPUs store to it in another width.
+    /// Chosen: not on an adapter whose GPU stores values of another width.
     pub(crate) fn is_for(&self, adapter: &Arc<Miniport>) -> bool {
         let same_width = self.hidden || self.value.is_narrow() != adapter.known_caps().has_64_bit_atomics();
         self.is_at_home(adapter) || (self.cross_adapter && same_width)
     }
 
-    /// Whether it was made on `adapter`.
+    /// Returns whether the fence was made on `adapter`.
     pub(crate) fn is_at_home(&self, adapter: &Arc<Miniport>) -> bool {
         self.home == adapter.luid_number()
     }
 
-    /// Whether it is the fence of a paging queue that the paging engine signals.
+    /// Returns whether the fence is that of a paging queue that the paging engine signals.
     fn is_paging(&self) -> bool {
         self.paging.load(Ordering::Acquire)
     }
 
-    /// The paging engine has an address of it.
+    /// Call when the paging engine has got an address of the value.
     pub(crate) fn set_paging(&self) {
         self.paging.store(true, Ordering::Release);
     }
 
-    /// The GPU of an adapter may have signalled it: waits end, and the native fence's adapters hear of it. How many
-    /// waiters were let go.
+    /// Call when a GPU may have signaled the fence: ends satisfied waits, and tells the native fence with the same
+    /// value of a new one. Returns how many waiters were released.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     fn looked_at(self: &Arc<Self>, kernel: &Machine) -> usize {
@@ -172,8 +172,8 @@ impl FenceState {
         ended
     }
 
-    /// As [`looked_at`](Self::looked_at), if anything may follow from it: a wait is under way, here or on another
-    /// adapter, or the value has 32 bits and must be followed.
+    /// Does what [`looked_at`](Self::looked_at) does if it can have an effect: when the fence has waiters, when it is a
+    /// cross-adapter fence, or when its value has 32 bits, which the OS must follow. Returns 0 otherwise.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     fn looked_at_if_awaited(self: &Arc<Self>, kernel: &Machine) -> usize {
@@ -181,22 +181,22 @@ impl FenceState {
         if awaited { self.looked_at(kernel) } else { 0 }
     }
 
-    /// The value now.
+    /// Returns the value now.
     pub(crate) fn value(&self) -> u64 {
         self.value.load()
     }
 
-    /// Whether a signal of `value` is allowed: not too far from the last one where values have 32 bits.
+    /// Returns whether a signal of `value` is allowed: a value of 32 bits must not be too far from the last one.
     pub(crate) fn takes_signal(&self, value: u64) -> bool {
         self.value.takes_signal(value)
     }
 
-    /// Whether a wait for `value` is allowed, as above.
+    /// Returns whether a wait for `value` is allowed: a value of 32 bits must not be too far above the last one.
     pub(crate) fn takes_wait(&self, value: u64) -> bool {
         self.value.takes_wait(value)
     }
 
-    /// The page that holds it, at its start.
+    /// The page frame that holds the value, at its start.
     pub(crate) fn frame(&self) -> u64 {
         self.page().frame()
     }
@@ -253,8 +253,8 @@ fn cache_type(adapter: &Miniport) -> CacheType {
 /// What user mode may do with a value: read it, and what the GPU may do where the GPU uses the CPU's address.
 ///
 /// Source: article context-monitoring, table of what creation returns: adapters with IoMmu "should use this address for
-/// GPU access", which "is mapped as read-write in this case", and not the GPU virtual address. Chosen: that one is 0
-/// then.
+/// GPU access", which "is mapped as read-write in this case", and not the GPU virtual address. Chosen: the GPU virtual
+/// address is 0 then.
 fn user_rights(adapter: &Miniport, behaviour: Behaviour) -> Rights {
     let gpu_stores = adapter.known_caps().is_io_mmu() && behaviour.lets_gpu_signal();
     if gpu_stores { Rights::ReadWrite } else { Rights::Read }
@@ -264,14 +264,14 @@ fn user_rights(adapter: &Miniport, behaviour: Behaviour) -> Rights {
 #[derive(Debug)]
 pub(crate) struct MonitoredFence {
     adapter: Arc<Miniport>,
-    /// None: it was opened without one.
+    /// The device that opened the fence; `None`: it was opened without a device.
     device: Option<Arc<Device>>,
     state: Arc<FenceState>,
     view: View,
     behaviour: Behaviour,
-    /// What the NT handle that it was opened by allows.
+    /// The access rights of the NT handle that the fence was opened by.
     access: u32,
-    /// Waits on the CPU that were made by this handle.
+    /// Waits on the CPU that were made with this handle.
     waits: Lock<Vec<Weak<Wait>>>,
     destroyed: AtomicBool,
 }
@@ -342,7 +342,7 @@ impl MonitoredFence {
         })
     }
 
-    /// Its device is lost: it is signalled to the largest value, unless whoever made it said not to.
+    /// Call when the fence's device is lost: signals the largest value, unless the fence's flags forbid it.
     ///
     /// Source: `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::NoSignalMaxValueOnTdr`. Chosen: for every error state of the
     /// device, not for resets alone.
@@ -352,22 +352,22 @@ impl MonitoredFence {
         }
     }
 
-    /// What the NT handle that it was opened by allows.
+    /// Returns the access rights of the NT handle that the fence was opened by.
     pub(crate) fn access(&self) -> u32 {
         self.access
     }
 
-    /// Whether that is this right, too, and its flags do not speak against it.
+    /// Returns whether the fence was opened with `right` and its flags permit it.
     pub(crate) fn allows(&self, right: u32) -> bool {
         self.access & right == right && self.behaviour.allows(right)
     }
 
-    /// Whether commands on the GPU may have signalled it by this handle's address.
+    /// Returns whether commands on the GPU may have signaled the fence at this handle's GPU address.
     fn may_be_signaled_by_gpu(&self) -> bool {
         self.behaviour.lets_gpu_signal() && !self.destroyed.load(Ordering::Acquire)
     }
 
-    /// The device that it belongs to, unless it was opened without one.
+    /// The device that opened the fence, unless it was opened without one.
     pub(crate) fn device(&self) -> Option<&Arc<Device>> {
         self.device.as_ref()
     }
@@ -376,17 +376,17 @@ impl MonitoredFence {
         &self.state
     }
 
-    /// Whether it was made to be shared.
+    /// Returns whether the fence was made to be shared.
     pub(crate) fn is_shared(&self) -> bool {
         self.behaviour.is_shared()
     }
 
-    /// Where it is seen.
+    /// The addresses at which the process sees the value.
     pub(crate) fn view(&self) -> &View {
         &self.view
     }
 
-    /// A wait on the CPU was made by this handle.
+    /// Notes a wait on the CPU that was made with this handle.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn add_cpu_wait(&self, wait: &Arc<Wait>) {
@@ -400,7 +400,7 @@ impl MonitoredFence {
         }
     }
 
-    /// The waits of this handle wait for it no more.
+    /// Releases the waits that were made with this handle from this fence, unless the flags let them stay.
     fn let_waiters_go(&self) {
         if self.behaviour.waiters_stay() {
             return;
@@ -411,18 +411,18 @@ impl MonitoredFence {
         }
     }
 
-    /// The handle is gone. A second call does nothing.
+    /// Call when the handle is gone. A second call does nothing.
     ///
     /// Source: `D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::UnwaitCpuWaitersOnlyOnDestroy`: by default CPU waiters are released
-    /// when "a local sync object is destroyed", though others have the fence open. Chosen: those that waited by this
-    /// handle; queues that wait on a GPU go on waiting until the last handle is gone.
+    /// when "a local sync object is destroyed", though others have the fence open. Chosen: the waits made with this
+    /// handle are released; queues that wait on a GPU go on waiting until the last handle is gone.
     pub(crate) fn destroy(&self) {
         if !self.destroyed.swap(true, Ordering::AcqRel) {
             if let Some(device) = &self.device {
                 self.view.remove(device.process());
             }
             self.let_waiters_go();
-            // Whoever still waits for it waits in vain.
+            // Nothing can signal the fence any more: the waits that are left end.
             if self.state.open.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.state.waiters.release(self.adapter.kernel(), |_| true);
             }

@@ -335,7 +335,7 @@ fn judge(adapter: &Miniport, entry: &Entry<'_>, before: u64, how: How) {
     match how {
         // A fence of a lost device, which this thread may not have known yet, keeps its value: DXG-NF-WRITE-AFTER.
         How::Write if entry.fence.is_always_signaled() => (),
-        // The GPU may have signalled a later value meanwhile.
+        // The GPU may have signaled a later value meanwhile.
         How::Write => {
             let written = now == entry.value || (now != before && now > entry.value);
             adapter.rules().check(&NF_CURRENT_WRITTEN, written, || {

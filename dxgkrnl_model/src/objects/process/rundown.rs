@@ -145,7 +145,7 @@ impl Rundown {
     }
 
     /// Waits until no thread is inside, and no adapter is being stopped. Waits of threads on `devices` are given up,
-    /// once the driver had its time to tell of fences that are signalled.
+    /// once the driver had its time to tell of fences that are signaled.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(super) fn wait(&self, machine: &Machine, devices: impl Fn() -> Vec<Arc<Device>>) {

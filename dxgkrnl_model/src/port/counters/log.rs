@@ -15,7 +15,7 @@ pub struct LogRecord {
     pub node: u32,
     /// User mode's handle of the fence, as the GPU wrote it.
     pub fence: u32,
-    /// The value that was signalled or reached.
+    /// The value that was signaled or reached.
     pub value: u64,
     /// The operation, as the GPU wrote it; see [`operation`](Self::operation).
     pub operation: u32,

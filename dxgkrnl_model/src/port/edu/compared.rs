@@ -1,6 +1,6 @@
 //! The function beside QEMU's own: the same accesses to both, and the same answers, line and messages from both.
 //!
-//! QEMU runs with its processor stopped: this process drives the bus, over the qtest protocol. The message-signalled
+//! QEMU runs with its processor stopped: this process drives the bus, over the qtest protocol. The message-signaled
 //! interrupt is aimed at plain memory, where a message can be seen.
 
 use std::io::{BufRead, BufReader, Write};

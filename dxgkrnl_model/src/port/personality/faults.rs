@@ -51,7 +51,7 @@ pub struct FaultPlan {
     pub callbacks: Vec<CallbackFault>,
     /// Bytes of every paging buffer, instead of what the driver asked for: small ones force several passes.
     pub paging_buffer_size: Option<u32>,
-    /// The kernel reads a fence as unsignalled this many times before it looks: widens the race of wait and signal.
+    /// The kernel reads a fence as unsignaled this many times before it looks: widens the race of wait and signal.
     pub slow_resample: u32,
     /// Behind `DxgkDdiUpdateMonitoredValues` the kernel does not read the current value again, but relies on the
     /// driver's interrupt. No Windows does that (article native-gpu-fence-objects, between GPU and CPU);

@@ -159,7 +159,7 @@ pub(crate) fn hear(adapter: &Miniport, node: &Node) {
     }
 }
 
-/// Buffers are done, and monitored fences that they may have signalled are looked at.
+/// Buffers are done, and monitored fences that they may have signaled are looked at.
 ///
 /// IRQL: DISPATCH_LEVEL.
 fn end(adapter: &Miniport, packets: &[Packet]) {

@@ -12,7 +12,7 @@
 //! | `NoSignalMaxValueOnTdr` | the value stays when the device is lost |
 //! | `NoGPUAccess` | no GPU address, and a value of 64 bits whatever the adapter can do |
 //! | `SignalByKmd` | refused: it goes with D3DDDI_CPU_NOTIFICATION only |
-//! | `UnwaitCpuWaitersOnlyOnDestroy` | who waits on the CPU by a handle goes on waiting when that handle is destroyed and others are left |
+//! | `UnwaitCpuWaitersOnlyOnDestroy` | waits on the CPU outlive the handle that they were made with, while other handles are left |
 
 use wddm_abi::{D3DDDI_SYNC_OBJECT_SIGNAL, D3DDDI_SYNC_OBJECT_WAIT, D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS};
 
@@ -23,14 +23,14 @@ use crate::memory::va::Protection;
 pub(crate) struct Behaviour(D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS);
 
 impl Default for Behaviour {
-    /// Everything.
+    /// No flags: a device may do everything.
     fn default() -> Self {
         Self(D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS::zeroed())
     }
 }
 
-/// Whether flags fit together for a fence of any kind: NT sharing is the only kind, and cross-adapter fences are
-/// shared.
+/// Returns whether flags fit together for a fence of any kind: NT sharing is the only kind, and cross-adapter fences
+/// are shared.
 pub(crate) fn is_sound(flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS) -> bool {
     flags.Shared() == flags.NtSecuritySharing()
         && (!flags.CrossAdapter() || flags.Shared())
@@ -40,7 +40,7 @@ pub(crate) fn is_sound(flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS) -> bool {
         && !flags.SignalByKmd()
 }
 
-/// Whether flags are among those that only monitored fences may have.
+/// Returns whether a flag that only monitored fences may have is set.
 ///
 /// Source: `TopOfPipeline`, `NoSignal`, `NoWait`: "can only be set to 1 (TRUE) for monitored fence synchronization
 /// objects".
@@ -50,29 +50,29 @@ pub(crate) fn are_for_monitored(flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS) -> bo
 }
 
 impl Behaviour {
-    /// What the flags of a monitored fence say. `None`: they do not fit together.
+    /// The behaviour that the flags of a monitored fence ask for. `None`: the flags do not fit together.
     pub(crate) fn of(flags: D3DDDI_SYNCHRONIZATIONOBJECT_FLAGS) -> Option<Self> {
         let contradicts = flags.NoSignal() && flags.NoWait();
         (is_sound(flags) && !contradicts).then_some(Self(flags))
     }
 
-    /// This of a fence that was shared.
+    /// This behaviour, for a fence that was shared.
     #[must_use]
     pub(crate) fn shared(self) -> Self {
         Self(self.0.with_Shared(true).with_NtSecuritySharing(true))
     }
 
-    /// Whether it is made for several devices.
+    /// Returns whether the fence is made for several devices.
     pub(crate) fn is_shared(self) -> bool {
         self.0.Shared()
     }
 
-    /// Whether it is made for several adapters.
+    /// Returns whether the fence is made for several adapters.
     pub(crate) fn is_cross_adapter(self) -> bool {
         self.0.CrossAdapter()
     }
 
-    /// Whether a device may do this: `D3DDDI_SYNC_OBJECT_WAIT` or `D3DDDI_SYNC_OBJECT_SIGNAL`.
+    /// Returns whether the flags permit `right`: `D3DDDI_SYNC_OBJECT_WAIT` or `D3DDDI_SYNC_OBJECT_SIGNAL`.
     pub(crate) fn allows(self, right: u32) -> bool {
         let denied = match right {
             D3DDDI_SYNC_OBJECT_SIGNAL => self.0.NoSignal(),
@@ -82,31 +82,31 @@ impl Behaviour {
         !denied
     }
 
-    /// Whether the GPU may store to the value.
+    /// Returns whether the GPU may store to the value.
     pub(super) fn lets_gpu_signal(self) -> bool {
         !self.0.NoSignal() && !self.0.NoGPUAccess()
     }
 
-    /// How the GPU sees the value; `None`: not at all.
+    /// The protection of the GPU's mapping of the value; `None`: there is no mapping.
     pub(super) fn gpu_protection(self) -> Option<Protection> {
         let protection = if self.0.NoSignal() { Protection::READ_ONLY } else { Protection::READ_WRITE };
         (!self.0.NoGPUAccess()).then_some(protection)
     }
 
-    /// This, without an address of the GPU's if `hidden`.
+    /// This behaviour, without a GPU address if `hidden`.
     #[must_use]
     pub(super) fn hidden_from_gpu(self, hidden: bool) -> Self {
         Self(self.0.with_NoGPUAccess(self.0.NoGPUAccess() || hidden))
     }
 
-    /// Whether the loss of the device signals it.
+    /// Returns whether the loss of the device signals the fence.
     ///
-    /// Source: `NoSignalMaxValueOnTdr`: signalled "when a device that can potentially signal it is affected".
+    /// Source: `NoSignalMaxValueOnTdr`: signaled "when a device that can potentially signal it is affected".
     pub(super) fn ends_with_device(self) -> bool {
         !self.0.NoSignalMaxValueOnTdr() && !self.0.NoSignal()
     }
 
-    /// Whether waits on the CPU outlive the handle by which they were made.
+    /// Returns whether waits on the CPU outlive the handle that they were made with.
     pub(super) fn waiters_stay(self) -> bool {
         self.0.UnwaitCpuWaitersOnlyOnDestroy()
     }

@@ -1,13 +1,13 @@
 //! The value of a monitored fence: 64 bits, or 32 of which the OS makes 64.
 //!
 //! Where the driver sets `No64BitAtomics`, what lies at the fence's addresses has 32 bits: the low half of the value.
-//! The OS knows the value that was signalled last, and takes what it reads for the value nearest to that one. So no
+//! The OS knows the value that was signaled last, and takes what it reads for the value nearest to that one. So no
 //! signal and no wait that is not over may be further than `UINT_MAX / 2` away from it.
 //!
 //! Source: article context-monitoring, monitored fence creation; DDI pages DXGK_VIDSCHCAPS, `No64BitAtomics`, and
 //! D3DDDI_SYNCHRONIZATIONOBJECTINFO2 ("either a 32 bit or a 64 bit underlying value").
 //!
-//! Chosen: the value that was signalled last is the one that the OS saw last, by a signal of its own or by looking.
+//! Chosen: the value that was signaled last is the one that the OS saw last, by a signal of its own or by looking.
 //! Values are the nearest one in either direction, since a fence may go backwards. The four bytes behind a 32-bit value
 //! belong to no fence; they hold [`BEHIND`], so that a read of 64 bits gives nonsense.
 
@@ -26,12 +26,12 @@ const BEHIND: u32 = 0x5A5A_5A5A;
 #[derive(Debug)]
 pub(super) struct Value {
     page: Arc<Page>,
-    /// Of a 32-bit one: the value that was signalled last.
+    /// The value that was signaled last, for a value of 32 bits; `None` for 64.
     last: Option<Lock<u64>>,
 }
 
 impl Value {
-    /// A value; `narrow`: of 32 bits.
+    /// Makes a value of 64 bits, or of 32 if `narrow`.
     pub(super) fn new(page: Arc<Page>, initial: u64, narrow: bool) -> Self {
         let value = Self { page, last: narrow.then(|| Lock::new(Rank::Leaf, initial)) };
         if narrow {
@@ -46,22 +46,22 @@ impl Value {
         Self { page, last: None }
     }
 
-    /// The page that holds it, at its start.
+    /// The page that holds the value, at its start.
     pub(super) fn page(&self) -> &Arc<Page> {
         &self.page
     }
 
-    /// Kernel address.
+    /// Kernel address of the value.
     pub(super) fn address(&self) -> usize {
         self.page.address()
     }
 
-    /// Whether it has 32 bits.
+    /// Returns whether the value has 32 bits.
     pub(super) fn is_narrow(&self) -> bool {
         self.last.is_some()
     }
 
-    /// The value now.
+    /// Returns the value now.
     pub(super) fn load(&self) -> u64 {
         let Some(last) = &self.last else { return crate::port::raw::load(self.address()) };
         let mut last = last.lock();
@@ -80,12 +80,12 @@ impl Value {
         *last = value;
     }
 
-    /// Whether a signal of `value` is allowed.
+    /// Returns whether a signal of `value` is allowed.
     pub(super) fn takes_signal(&self, value: u64) -> bool {
         !self.is_narrow() || self.load().abs_diff(value) <= REACH
     }
 
-    /// Whether a wait for `value` is allowed. One that is over is not outstanding.
+    /// Returns whether a wait for `value` is allowed. A wait whose value is reached is always allowed.
     pub(super) fn takes_wait(&self, value: u64) -> bool {
         !self.is_narrow() || value.saturating_sub(self.load()) <= REACH
     }

@@ -14,10 +14,10 @@ use crate::memory::space::Content;
 use crate::memory::va::{Use, Wanted};
 use crate::objects::process::ProcessAdapter;
 
-/// How long a mapping that comes late takes, in units of 100 ns.
+/// How long a late mapping takes, in units of 100 ns.
 const LATE: i64 = 10_000;
 
-/// Addresses of a page in a process; 0: it has none there.
+/// The addresses of a page in a process; 0 where the page has none.
 #[derive(Debug, Default)]
 pub(crate) struct View {
     /// User address of the page.
@@ -119,7 +119,7 @@ impl View {
         shown.ok_or(ntstatus::STATUS_SYSTEM_SHUTDOWN)?.map_err(status_of)
     }
 
-    /// Takes both away.
+    /// Removes the page from user mode and from the GPU's address space.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn remove(&self, gpu_process: &Arc<ProcessAdapter>) {

@@ -32,8 +32,8 @@ impl NativeFence {
         Ok(made)
     }
 
-    /// They were signalled on this adapter: the others hear of those that they know, in one call of each driver, and
-    /// waits end. True: some have.
+    /// Call after `fences` were signaled on the adapter `on`. Notifies each other adapter of the cross-adapter fences
+    /// that it knows, in one call of its driver, and ends satisfied waits. Returns whether any wait has ended.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn signaled_on(kernel: &Machine, on: &Miniport, fences: &[Arc<Self>]) -> bool {
@@ -48,8 +48,8 @@ impl NativeFence {
         fences.iter().fold(false, |ended, fence| fence.rescan(kernel) | ended)
     }
 
-    /// As [`signaled_on`](Self::signaled_on) for those whose value no adapter has passed on yet; waits for the others
-    /// end, too.
+    /// Does what [`signaled_on`](Self::signaled_on) does for those of `fences` whose value other adapters have not been
+    /// told yet, and ends satisfied waits for the others. Returns whether any wait has ended.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(crate) fn looked_at_on(kernel: &Machine, on: &Miniport, fences: Vec<Arc<Self>>) -> bool {
@@ -63,18 +63,19 @@ impl NativeFence {
         others.iter().fold(ended, |ended, fence| fence.rescan(kernel) | ended)
     }
 
-    /// Every adapter knows this value.
+    /// Notes that every adapter knows `value`.
     fn all_know(&self, value: u64) {
         self.told.store(value, Ordering::SeqCst);
         self.telling.store(value, Ordering::SeqCst);
     }
 
-    /// The CPU is about to signal `value`, and to tell every driver: no look at the fence meanwhile does so once more.
+    /// Call before the CPU signals `value` and tells every driver: a look at the fence meanwhile does not tell them
+    /// again.
     pub(in crate::objects::fence) fn tells(&self, value: u64) {
         self.telling.store(value, Ordering::SeqCst);
     }
 
-    /// The CPU signalled `value`, and every driver has been told.
+    /// Call after the CPU signaled `value` and told every driver.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(in crate::objects::fence) fn told(&self, kernel: &Machine, value: u64) {
@@ -91,8 +92,8 @@ impl NativeFence {
         }
     }
 
-    /// The same fence for adapters without native fences, made when there is none. `None`: it is not in system memory,
-    /// and so for no other adapter.
+    /// Returns the same fence for adapters without native fences, and makes it if there is none. `None`: the current
+    /// value is not in system memory, so no other adapter can open the fence.
     pub(crate) fn twin(self: &Arc<Self>) -> Option<Arc<FenceState>> {
         let made = FenceState::over(self.slot.current_page()?);
         let mut twin = self.twin.lock();
@@ -103,7 +104,8 @@ impl NativeFence {
         Some(made)
     }
 
-    /// The native fence with the value of a monitored one, on an adapter other than that one's.
+    /// Returns the native fence with the value of the monitored fence `twin`, opened on `adapter`, which is not the
+    /// monitored fence's own. Makes the native fence if there is none.
     ///
     /// # Errors
     /// As [`super::LocalFence::open`].
@@ -114,7 +116,7 @@ impl NativeFence {
         let _making = twin.making.exclusive(adapter.kernel());
         if let Some(known) = twin.native(adapter.kernel()) {
             match known.driver_fence_on(adapter) {
-                // It ended meanwhile: another one follows.
+                // The known fence ended meanwhile: a new one is made below.
                 Err(ntstatus::STATUS_INVALID_HANDLE) => (),
                 driver_fence => return driver_fence.map(|driver_fence| (known, driver_fence)),
             }
@@ -129,12 +131,13 @@ impl NativeFence {
         Ok((fence, driver_fence))
     }
 
-    /// Whether this monitored fence has its value.
+    /// Returns whether `state` is the twin of this fence.
     pub(in crate::objects::fence) fn is_twin(&self, state: &Arc<FenceState>) -> bool {
         core::ptr::eq(self.twin.lock().as_ptr(), Arc::as_ptr(state))
     }
 
-    /// Its twin's value, which is this one's, was written: every adapter hears of it, and waits end.
+    /// Call after the twin's value, which is this fence's, was written: notifies every adapter, and ends satisfied
+    /// waits.
     ///
     /// IRQL: at most DISPATCH_LEVEL.
     pub(in crate::objects::fence) fn twin_signaled(&self, kernel: &Machine) {

@@ -21,7 +21,7 @@ pub(crate) struct LocalFence {
     handle: KernelHandle<LocalFence>,
     driver: DriverHandle,
     addresses: Addresses,
-    /// What the NT handle that it was opened by allows.
+    /// The access rights of the NT handle that the fence was opened by.
     access: u32,
     destroyed: AtomicBool,
 }
@@ -39,7 +39,7 @@ impl LocalFence {
     }
 
     /// Makes a fence for a queue's progress. `opened`: the driver is told at once that the fence is open in the device;
-    /// otherwise [`open_in_driver`](Self::open_in_driver) tells it, or nothing does.
+    /// otherwise [`open_in_driver`](Self::open_in_driver) may tell it later.
     ///
     /// # Errors
     /// What the driver returned; STATUS_NO_MEMORY.
@@ -184,27 +184,27 @@ impl LocalFence {
         &self.driver_fence
     }
 
-    /// What the NT handle that it was opened by allows.
+    /// Returns the access rights of the NT handle that the fence was opened by.
     pub(crate) fn access(&self) -> u32 {
         self.access
     }
 
-    /// Whether that is this right, too.
+    /// Returns whether the fence was opened with `right`.
     pub(crate) fn allows(&self, right: u32) -> bool {
         self.access & right == right
     }
 
-    /// Where the device's process sees it.
+    /// The addresses at which the device's process sees the fence's values.
     pub(crate) fn addresses(&self) -> Addresses {
         self.addresses
     }
 
-    /// The driver's handle, as a number; 0 when the driver was not told that it is open.
+    /// The driver's handle, as a number; 0 when the driver was not told that the fence is open.
     pub(crate) fn driver_handle(&self) -> usize {
         self.driver.number()
     }
 
-    /// The handle is gone. A second call does nothing.
+    /// Call when the handle is gone: closes the fence in the driver. A second call does nothing.
     ///
     /// IRQL: PASSIVE_LEVEL.
     pub(crate) fn destroy(&self) {
@@ -234,7 +234,7 @@ pub(crate) struct KeptFence {
 }
 
 impl KeptFence {
-    /// Holds what a device has open. `None`: it is being destroyed.
+    /// Holds the fence that a device has open. `None`: the fence is being destroyed.
     pub(crate) fn new(local: &LocalFence) -> Option<Self> {
         local.driver_fence.open().then(|| Self { fence: local.fence.clone(), driver_fence: local.driver_fence.clone() })
     }
