@@ -130,7 +130,8 @@ pub(super) fn judge(
     let lack = |name: &&str| LACKING.iter().find(|(rule, _)| rule == name).map(|(_, why)| (*why).to_owned());
     let lacking = broken.iter().position(|name| lack(name).is_some());
     unjudged.extend(lacking.and_then(|at| lack(&broken[at])));
-    if gaps.is_empty() && !refused {
+    // Of a driver that is used all the same, what was not reached is said, too.
+    if gaps.iter().all(|gap| matches!(gap, Gap::Memory(_))) && !refused {
         let all = Reach::value_variants().iter().filter(|step| **step == Reach::Open || demanded.contains(step));
         let why = |step: &Reach| match lacks.iter().find(|(lacking, _)| lacking == step) {
             Some((_, why)) => format!("{}: {why}", step.title()),

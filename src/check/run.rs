@@ -166,7 +166,7 @@ fn live(run: &Run, driver: &Driver, config: AdapterConfig) -> Result<(), LoadErr
                     let shown = error.problem().map(|problem| format!("; Windows shows {problem}"));
                     let shown = shown.unwrap_or_default();
                     seen.steps.push(format!("the adapter does not start: {error:#}{shown}"));
-                    seen.refused = matches!(error, StartError::Refused { .. } | StartError::Links { .. });
+                    seen.refused |= matches!(error, StartError::Refused { .. } | StartError::Links { .. });
                     if let StartError::Driver { step, status } = error {
                         seen.gaps.push(Gap::Start { step, status });
                     }

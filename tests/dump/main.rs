@@ -320,6 +320,21 @@ fn the_page_types_names_that_are_there() {
 
 /// The hung engine of the demo: it cannot come off, and its thread is where it hangs.
 fn a_hang_is_seen_where_it_hangs() {
+    // A dump may catch the engine in a service that its code has called: those have no unwind information, and LLDB
+    // shows nothing behind the first frame. Where none of a few dumps catches it in its own code, it is not seen.
+    let mut said = Vec::new();
+    for _ in 0..4 {
+        let (count, text) = a_hang_is_seen();
+        if count == 1 {
+            return;
+        }
+        said.push(text);
+    }
+    panic!("no dump shows one engine where it hangs: {}", said.join("\n"));
+}
+
+/// How many threads LLDB sees in an engine's own code at a time-out of the demo, and what it says of all.
+fn a_hang_is_seen() -> (usize, String) {
     let recorder = Arc::new(Recorder::of_time_outs());
     let photo = Picture::coffee().expect("the picture");
     recorder.listening(|| demo(&form(), Windows::Default, &[], &photo, false, |_, _| (), &|_| ()).expect("the demo"));
@@ -339,7 +354,7 @@ fn a_hang_is_seen_where_it_hangs() {
         let is_executing = frames.iter().any(|frame| frame.contains("gpu_engine::engine::Core<"));
         is_executing && frames.last().is_some_and(|frame| frame.contains("fencepost::nt::thread::run"))
     });
-    assert_eq!(hung.count(), 1, "{text}");
+    (hung.count(), text.clone())
 }
 
 /// A rule that is broken in a service that the driver calls: where it was called is the exception's frame.
