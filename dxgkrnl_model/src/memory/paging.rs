@@ -9,6 +9,7 @@
 
 mod immediate;
 mod notice;
+mod shown;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -390,7 +391,7 @@ impl Pager {
                 ntstatus::STATUS_GRAPHICS_INSUFFICIENT_DMA_BUFFER => {
                     let progressed = used != 0 || buffer.used != used || offset != before;
                     adapter.rules().check(&PAGING_PROGRESS, progressed, || {
-                        format!("{op:?}: an empty buffer of {} bytes is not enough", self.size)
+                        format!("{op}: an empty buffer of {} bytes is not enough", self.size)
                     });
                     if !progressed {
                         return Err(PagingError::Driver(status));
@@ -401,11 +402,11 @@ impl Pager {
                 }
                 ntstatus::STATUS_SYSTEM_SHUTDOWN => return Err(PagingError::Lost),
                 ntstatus::STATUS_GRAPHICS_ALLOCATION_BUSY => {
-                    adapter.rules().check(&PAGING_BUSY, false, || format!("{op:?}"));
+                    adapter.rules().check(&PAGING_BUSY, false, || format!("{op}"));
                     return Err(PagingError::Driver(status));
                 }
                 other => {
-                    adapter.rules().check(&PAGING_STATUS, false, || format!("{op:?}: {other:?}"));
+                    adapter.rules().check(&PAGING_STATUS, false, || format!("{op}: {other:?}"));
                     return Err(PagingError::Driver(other));
                 }
             }
@@ -443,13 +444,13 @@ impl Pager {
         let end = (arguments.pDmaBuffer.expose_provenance()).wrapping_sub(start);
         let inside = (buffer.used..=self.size).contains(&end) && !buffer.overrun(self.size);
         adapter.rules().check(&PAGING_OVERRUN, inside, || {
-            format!("{op:?}: pDmaBuffer is {end} bytes from the start of {}, from {}", self.size, buffer.used)
+            format!("{op}: pDmaBuffer is {end} bytes from the start of {}, from {}", self.size, buffer.used)
         });
         let private_end = arguments.pDmaBufferPrivateData.expose_provenance().wrapping_sub(private);
         let private_inside =
             (buffer.private_used..=private_size).contains(&private_end) && buffer.private.overrun().is_none();
         adapter.rules().check(&PAGING_PRIVATE, private_inside, || {
-            format!("{op:?}: pDmaBufferPrivateData is {private_end} bytes from the start of {private_size}")
+            format!("{op}: pDmaBufferPrivateData is {private_end} bytes from the start of {private_size}")
         });
         if inside {
             buffer.used = end;

@@ -52,6 +52,14 @@ fn progress(arguments: &DXGKARG_BUILDPAGINGBUFFER) -> (usize, u32, usize, u32, u
     )
 }
 
+/// The same, by the names of the members.
+fn said((buffer, size, private, private_size, offset): (usize, u32, usize, u32, u32)) -> String {
+    format!(
+        "pDmaBuffer {buffer:#x}, DmaSize {size}, pDmaBufferPrivateData {private:#x}, DmaBufferPrivateDataSize \
+         {private_size}, MultipassOffset {offset}"
+    )
+}
+
 impl Pager {
     /// Operations that the driver does at once: the tables of the paging process. They come without a paging buffer, or
     /// with one that has to stay as it is; what it is, [`PagingProcess`](crate::port::personality::PagingProcess) says.
@@ -77,9 +85,8 @@ impl Pager {
             let held = status.is_success() && after == before && left;
             let held = adapter.rules().check(&PAGING_IMMEDIATE, held, || {
                 let written = if left { "not written" } else { "written" };
-                format!(
-                    "{op:?}: {status:?}; the buffer, {before:x?} before and {after:x?} behind the call, is {written}"
-                )
+                let (before, after) = (said(before), said(after));
+                format!("{op}: {status:?}; before the call {before}; behind it {after}; the buffer is {written}")
             });
             if !held {
                 return Err(PagingError::Driver(status));

@@ -28,9 +28,9 @@ impl Pager {
             if status == ntstatus::STATUS_SYSTEM_SHUTDOWN {
                 break;
             }
-            adapter.rules().check(&PAGING_STATUS, status.is_success(), || format!("{op:?}: {status:?}"));
+            adapter.rules().check(&PAGING_STATUS, status.is_success(), || format!("{op}: {status:?}"));
             let is_quiet = buffer.used == used || !op.is_of_lost_content();
-            adapter.rules().check(&PAGING_LOST, is_quiet, || format!("{} bytes for {op:?}", buffer.used - used));
+            adapter.rules().check(&PAGING_LOST, is_quiet, || format!("{} bytes for {op}", buffer.used - used));
             if !is_quiet {
                 // There would be nothing to copy it from.
                 buffer.used = used;
