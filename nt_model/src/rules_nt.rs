@@ -301,6 +301,7 @@ rules! {
         title: "driver code raises no exception in a `__try`, which its `__except` would take: the model cannot go on there",
         source: "structured exceptions, which nt_model has not; x64 exception handling (UNWIND_INFO, SCOPE_TABLE)",
         bugcheck: none,
+        severity: note,
         fix: "nothing: what is behind it is not judged",
     }
     /// Pointers given to services.
@@ -451,6 +452,7 @@ rules! {
         title: "a driver calls only services that the model has",
         source: "nt_model's list of shims; the routine exists on Windows",
         bugcheck: none,
-        fix: "add a shim for it to nt_model, or register one with Kernel::register_import",
+        severity: note,
+        fix: "nothing in the driver: what is behind it is not judged. To judge it, add a shim for it to nt_model, or register one with Kernel::register_import",
     }
 }

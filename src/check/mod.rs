@@ -163,14 +163,19 @@ pub fn check(name: &str, bytes: Vec<u8>, terms: &Terms<'_>, say: &dyn Fn(&str)) 
     let (os, seen) = (run.os(), run.seen());
     let report = os.report();
     let violations = os.kernel().rules.violations();
+    let lacking = violations.iter().position(|violation| outcome::is_lacking(violation.rule.name));
+    // What follows may follow from what the model lacks, and counts as not reached.
+    let behind: Vec<_> = violations.iter().skip(lacking.map_or(violations.len(), |at| at + 1)).collect();
+    let is_behind = |name: &str| behind.iter().any(|violation| violation.rule.name == name);
     let found = |name| violations.iter().find(|v| v.rule.name == name).map(ToString::to_string);
-    let rules = verdicts(&report, &found);
+    let rules = verdicts(&report, &found, &is_behind);
     let calls = seen.adapter.as_ref().map(|adapter| adapter.ddi_calls()).unwrap_or_default();
     // The last function is called when the adapter is gone.
     let is_called = |slot: &&str| calls.contains_key(*slot) || *slot == "DxgkDdiUnload" && seen.ended;
     let never_called: Vec<_> = seen.slots.iter().copied().filter(|slot| !is_called(slot)).collect();
-    let errors = violations.iter().filter(|violation| violation.rule.severity == Severity::Error);
-    let broken: Vec<_> = errors.map(|violation| violation.rule.name).collect();
+    let counts = |rule: &Rule| rule.severity == Severity::Error || outcome::is_lacking(rule.name);
+    let broken: Vec<_> = violations.iter().map(|violation| violation.rule).filter(|rule| counts(rule)).collect();
+    let broken: Vec<_> = broken.iter().map(|rule| rule.name).collect();
     let (outcome, unjudged) =
         outcome::judge(&broken, seen.refused, &seen.gaps, &seen.reached, &seen.lacks, terms.demanded);
     let (reached, registered, steps) = (seen.reached.clone(), seen.slots.len(), seen.steps.clone());
@@ -178,12 +183,17 @@ pub fn check(name: &str, bytes: Vec<u8>, terms: &Terms<'_>, say: &dyn Fn(&str)) 
     Ok(Checked { outcome, unjudged, reached, never_called, registered, missing, would_refuse, rules, steps })
 }
 
-fn verdicts(report: &Report, found: &dyn Fn(&'static str) -> Option<String>) -> Vec<Verdict> {
+fn verdicts(
+    report: &Report,
+    found: &dyn Fn(&'static str) -> Option<String>,
+    is_behind: &dyn Fn(&str) -> bool,
+) -> Vec<Verdict> {
     report
         .rules
         .iter()
         .map(|rule| {
             let status = match (rule.broken, rule.evaluations) {
+                (1.., _) if is_behind(rule.rule.name) => "not reached",
                 (0, 0) => "not reached",
                 (0, _) => "held",
                 _ => "broken",

@@ -114,6 +114,11 @@ const LACKING: [(&str, &str); 2] = [
     ("NT-HANDLED", "a fault inside __try: structured exceptions are not modelled, and nothing behind it was seen"),
 ];
 
+/// Returns whether the rule says what the model lacks, so that the driver is not to blame for it.
+pub(super) fn is_lacking(rule: &str) -> bool {
+    LACKING.iter().any(|(lacking, _)| *lacking == rule)
+}
+
 /// The verdict, and why it is none or what it leaves out, a sentence each. `broken`: the names of the rules that were
 /// broken, in the order in which they were: what follows one that says what the model lacks may follow from that, and
 /// is not counted. `refused`: the start was refused as Windows refuses it. `lacks`: why something was not reached,
