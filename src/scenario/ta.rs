@@ -14,7 +14,7 @@ use super::te::{self, Hog};
 use super::{Played, Scenario, Scene, Setup, Stage, same};
 use anyhow::{Context, ensure};
 use dxgkrnl_model::adapter::{PacketEvent, Reason, Step, What};
-use dxgkrnl_model::personality::Gate;
+use dxgkrnl_model::personality::{Gate, MS};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use umd_core::ffi::types::FP_QUEUE_KERNEL_MODE;
 use wddm_abi::ntstatus::STATUS_SUCCESS;
@@ -386,6 +386,8 @@ fn watermark(stage: &Stage) -> Played {
     let node = if stage.rung() == 0 { 0 } else { 2 };
     for engine in [Some(node), None] {
         let setup = Setup::default().quick_tdr().resets_within(1..=MOST_RESETS);
+        // A packet is on its engine for most of the time, so that a reset finds it there.
+        let setup = setup.windows(|windows| windows.preemption.slice = (15 * MS, 25 * MS));
         stage.play(setup.setting("PreemptInBuffers", 1), |scene| {
             let (control, first, second) = (controller(scene)?, raw(scene)?, raw(scene)?);
             let hog = Hog::new(scene, &first, &[node])?;
