@@ -390,7 +390,7 @@ rules! {
     }
     /// Lookaside lists.
     NT_LOOKASIDE = "NT-LOOKASIDE" {
-        title: "a lookaside list is initialised once and deleted once",
+        title: "a lookaside list is initialized once and deleted once",
         source: "DDI pages ExInitializeNPagedLookasideList, ExDeleteNPagedLookasideList",
         bugcheck: none,
         fix: "pair the two where the memory of the list is made and freed",
@@ -453,6 +453,7 @@ rules! {
         source: "nt_model's list of shims; the routine exists on Windows",
         bugcheck: none,
         severity: note,
-        fix: "nothing in the driver: what is behind it is not judged. To judge it, add a shim for it to nt_model, or register one with Kernel::register_import",
+        fix: "nothing in the driver: what is behind it is not judged. To judge it, add a shim for it to nt_model, or \
+            register one with Kernel::register_import",
     }
 }

@@ -374,6 +374,11 @@ fn bad_pointer(address: usize, what: &'static str) -> ! {
     })
 }
 
+/// The number that bytes hold in little-endian order: the first eight of them, or as many as there are.
+pub(crate) fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().take(8).rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
 /// Copies driver memory.
 pub(crate) fn read_bytes(address: usize, bytes: usize) -> Vec<u8> {
     if bytes == 0 {

@@ -174,8 +174,8 @@ pub fn check(name: &str, bytes: Vec<u8>, terms: &Terms<'_>, say: &dyn Fn(&str)) 
     let is_called = |slot: &&str| calls.contains_key(*slot) || *slot == "DxgkDdiUnload" && seen.ended;
     let never_called: Vec<_> = seen.slots.iter().copied().filter(|slot| !is_called(slot)).collect();
     let counts = |rule: &Rule| rule.severity == Severity::Error || outcome::is_lacking(rule.name);
-    let broken: Vec<_> = violations.iter().map(|violation| violation.rule).filter(|rule| counts(rule)).collect();
-    let broken: Vec<_> = broken.iter().map(|rule| rule.name).collect();
+    let counted = violations.iter().filter(|violation| counts(violation.rule));
+    let broken: Vec<_> = counted.map(|violation| violation.rule.name).collect();
     let (outcome, unjudged) =
         outcome::judge(&broken, seen.refused, &seen.gaps, &seen.reached, &seen.lacks, terms.demanded);
     let (reached, registered, steps) = (seen.reached.clone(), seen.slots.len(), seen.steps.clone());
@@ -192,8 +192,9 @@ fn verdicts(
         .rules
         .iter()
         .map(|rule| {
-            let status = match (rule.broken, rule.evaluations) {
-                (1.., _) if is_behind(rule.rule.name) => "not reached",
+            let broken = if is_behind(rule.rule.name) { 0 } else { rule.broken };
+            let status = match (broken, rule.evaluations) {
+                (0, _) if rule.broken != 0 => "not reached",
                 (0, 0) => "not reached",
                 (0, _) => "held",
                 _ => "broken",
@@ -202,7 +203,7 @@ fn verdicts(
             let detail = if status == "broken" { found(name) } else { None };
             let detail = detail.unwrap_or_else(|| rule.rule.title.to_owned());
             let (source, severity) = (rule.rule.source, rule.rule.severity.name());
-            Verdict { name, source, status, severity, count: rule.broken, detail }
+            Verdict { name, source, status, severity, count: broken, detail }
         })
         .collect()
 }

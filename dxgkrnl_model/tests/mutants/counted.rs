@@ -1,4 +1,5 @@
-//! Each place where a rule is judged has a mutant of its own: the places are counted in the source.
+//! A rule has as many mutants as places in the source that judge it by its name. What a rule is reached through a
+//! variable or a table for is not counted, nor is it seen that two mutants reach two places: `sites.rs` says which.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -176,8 +176,8 @@ fn callbacks() -> [Mutant; 3] {
     ]
 }
 
-/// Descriptors beyond their array, an engine whose state the driver cannot tell, what it tells of a timeout, a log that
-/// it keeps, and a transition that nobody asked for.
+/// The driver writes descriptors beyond their array, cannot tell an engine's state, tells too much of a timeout, refuses
+/// to let a log go, and completes a transition twice.
 fn extents() -> [Mutant; 6] {
     [
         at("segment-overrun", Stage::Start, "DXG-QAI-OVERRUN"),

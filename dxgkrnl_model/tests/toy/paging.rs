@@ -223,7 +223,7 @@ pub fn let_go((address, mdl): (usize, Mdl)) {
 fn use_buffer(toy: &Toy, arguments: &mut DXGKARG_BUILDPAGINGBUFFER) {
     match toy.options.mutant {
         "paging-immediate-written" => {
-            // A word, of which nobody is told.
+            // The engine stores a word, and tells of nothing.
             Writer::of(arguments).put(&[opcode::FLUSH]);
         }
         "paging-immediate-private" => {

@@ -14,7 +14,8 @@ const BLINK: usize = 8;
 
 /// A pointer in the driver's memory.
 fn load(address: usize) -> usize {
-    shim::read_bytes(address, 8).iter().rev().fold(0, |word, byte| word << 8 | usize::from(*byte))
+    // CAST: a pointer of the driver's.
+    shim::number(&shim::read_bytes(address, 8)) as usize
 }
 
 fn store(address: usize, pointer: usize) {

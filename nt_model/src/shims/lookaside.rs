@@ -37,7 +37,7 @@ const POOL_NX_ALLOCATION: u32 = 512;
 /// `POOL_RAISE_IF_ALLOCATION_FAILURE`.
 const POOL_RAISE: u32 = 16;
 
-/// Held for a header's look and store alone: nobody waits for a driver's memory with it.
+/// Keeps two threads from changing a header at once. The memory of entries is not touched under it.
 static HEADERS: Mutex<()> = Mutex::new(());
 
 /// The header at an address: depth, sequence, and the first entry's address; NULL where there is none.
@@ -51,9 +51,9 @@ struct Header {
 impl Header {
     fn read(address: usize) -> Self {
         let bytes = shim::read_bytes(address, 16);
-        let word = |at: usize| bytes[at..at + 8].iter().rev().fold(0_u64, |word, byte| word << 8 | u64::from(*byte));
+        let (depth, first) = (shim::number(&bytes[..8]), shim::number(&bytes[8..]));
         // CAST: the low 16 bits; the address has its low four bits clear.
-        Self { depth: word(0) as u16, sequence: word(0) >> 16, first: (word(8) & !0xF) as usize }
+        Self { depth: depth as u16, sequence: depth >> 16, first: (first & !0xF) as usize }
     }
 
     fn write(self, address: usize) {
@@ -90,7 +90,8 @@ fn pop(address: usize) -> usize {
         if seen.first == 0 {
             return 0;
         }
-        let next = shim::read_bytes(seen.first, 8).iter().rev().fold(0, |word, byte| word << 8 | usize::from(*byte));
+        // CAST: a pointer of the driver's.
+        let next = shim::number(&shim::read_bytes(seen.first, 8)) as usize;
         if exchange(address, seen, seen.next(seen.depth.wrapping_sub(1), next)) {
             return seen.first;
         }

@@ -235,9 +235,7 @@ shims! {
         const MEMORY: u8 = 3;
         const LARGE_MEMORY: u8 = 7;
         let bytes = shim::read_bytes(descriptor, 20);
-        let number = |at: usize, size: usize| {
-            bytes[at..at + size].iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
-        };
+        let number = |at: usize, size: usize| shim::number(&bytes[at..at + size]);
         let shift = match (bytes[0], number(2, 2) & 0xE00) {
             (PORT | MEMORY, _) => 0,
             (LARGE_MEMORY, 0x200) => 8,

@@ -99,13 +99,6 @@ static ENDS_START: &[&Rule] = &[
     // Documented as a bug check.
     &rule::MMU_UPDATE_MODE,
     &rule::MMU_TABLE_CPU,
-    // Seen by authors of drivers, of some under a switch of the personality's.
-    &VERSION_AGREES,
-    &INIT_SLOT_VERSION,
-    &rule::CAPS_MULTI_ENGINE,
-    &rule::CAPS_FLIP,
-    &rule::CAPS_HISTORY,
-    &rule::CAPS_PAGING_NODE,
     // The model cannot go on: there are no nodes, page tables, paging buffers, values of fences or doorbells then.
     &rule::CAPS_NODES,
     &rule::CAPS_USER_MODE,
@@ -118,8 +111,9 @@ static ENDS_START: &[&Rule] = &[
     &rule::USER_MODE_CAPS,
 ];
 
-/// Those of them that the model can go on past, since nothing that it does rests on them.
-static PASSABLE: &[&Rule] = &[
+/// Further ones, that authors of drivers saw, of some under a switch of the personality's. Nothing that the model does
+/// rests on them, so that it can go on past them.
+static ENDS_START_AS_SEEN: &[&Rule] = &[
     &VERSION_AGREES,
     &INIT_SLOT_VERSION,
     &rule::CAPS_MULTI_ENGINE,
@@ -136,7 +130,7 @@ impl Miniport {
     ///
     /// # Errors
     /// [`StartError::Refused`] with the first rule that was broken of those that [end the start](ENDS_START).
-    /// But for what [is passed](PASSABLE) where the personality goes on.
+    /// Those that were [seen](ENDS_START_AS_SEEN) do not where the personality goes on past them.
     pub(super) fn judge(&self, caps: &Caps) -> Result<(), StartError> {
         let mut verdicts = self.judge_versions(caps);
         verdicts.extend(self.judge_slots(caps));
@@ -157,7 +151,7 @@ impl Miniport {
         for (rule, holds, text) in verdicts {
             if !self.rules().check(rule, holds, || Details::new(text)) {
                 let ends = |ending: &&Rule| std::ptr::eq(*ending, rule) && !memory::has_tables_all_the_same(caps, rule);
-                broken.extend(ENDS_START.iter().copied().find(ends));
+                broken.extend(ENDS_START.iter().chain(ENDS_START_AS_SEEN).copied().find(ends));
             }
         }
         first::judge_later(self, caps);
@@ -169,7 +163,7 @@ impl Miniport {
         } else {
             StartError::refused(first)
         };
-        let is_passable = |rule: &&'static Rule| PASSABLE.iter().any(|passable| std::ptr::eq(*passable, *rule));
+        let is_passable = |rule: &&Rule| ENDS_START_AS_SEEN.iter().any(|seen| std::ptr::eq(*seen, *rule));
         if self.personality().past_refusals && broken.iter().all(is_passable) {
             Passed::of(self).note(Some(refusal));
             return Ok(());

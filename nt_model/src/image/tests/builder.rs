@@ -200,7 +200,7 @@ fn exceptions(rdata: &mut Vec<u8>, code: u32, scopes: &[[u32; 4]]) -> (u32, u32)
     }
     rdata.resize(rdata.len().next_multiple_of(4), 0);
     let unwind = RDATA + rdata.len() as u32;
-    // UNW_FLAG_EHANDLER and version 1, no prologue and no codes; the handler, which nobody calls; its scopes.
+    // UNW_FLAG_EHANDLER and version 1, no prologue and no codes; the handler, which is never called; its scopes.
     rdata.extend([1 << 3 | 1, 0, 0, 0]);
     rdata.extend(TEXT.to_le_bytes());
     rdata.extend((scopes.len() as u32).to_le_bytes());
