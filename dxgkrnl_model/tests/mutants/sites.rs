@@ -176,8 +176,8 @@ fn callbacks() -> [Mutant; 3] {
     ]
 }
 
-/// The driver writes descriptors beyond their array, cannot tell an engine's state, tells too much of a timeout, refuses
-/// to let a log go, and completes a transition twice.
+/// The driver writes descriptors beyond their array, cannot tell an engine's state, tells too much of a timeout,
+/// refuses to let a log go, and completes a transition twice.
 fn extents() -> [Mutant; 6] {
     [
         at("segment-overrun", Stage::Start, "DXG-QAI-OVERRUN"),
